@@ -91,7 +91,8 @@ int main() {
     wrong += row.product([](int64_t place, float) { return place == 40 || place == 290 ? 3.0f : 1.0f; }) !=
              (n > 290 ? 9.0f : n > 40 ? 3.0f : 1.0f);
     wrong += row.argmax([](float value) { return value; }) != n / 2;
-    wrong += row.at(n - 1, -1, [](int64_t place, float) { return float(place); }) != n - 1;
+    const auto of_place = [](int64_t place, float value) { return 10 * place + value; };
+    wrong += row.at(n - 1, -1, of_place) != 10 * (n - 1) + x[n - 1];
     wrong += row.at(n, -1, [](float value) { return value; }) != -1;
     for (bool back : {false, true}) {
       const auto term = [](float value) { return value; };

@@ -9,7 +9,7 @@ import pytest
 from .conftest import REPOSITORY
 
 (FOLDER,) = (REPOSITORY / "template").glob("src/*/include/cpu")
-HEADERS = ("angles.h", "exponential.h", "float_bits.h", "functions.h")
+HEADERS = ("angles.h", "common_functions.h", "exponential.h", "float_bits.h", "functions.h")
 FUNCTIONS = ("exp", "tanh", "erf", "log", "log2", "log10", "log1p", "expm1", "exp2", "sinh", "cosh", "atan", "asin")
 FUNCTIONS += ("sin", "cos", "tan")
 # Functions of functions, and choices of them, as formulas have them.

@@ -14,7 +14,7 @@ HEADERS = {path.name.removesuffix(".jinja"): path for path in INCLUDE.rglob("*.*
 ALLOWED = {
     "torch": ({"torch", "cpu", "cuda"}, True),
     "cpu": ({"cpu"}, False),
-    "cuda": ({"cuda"}, False),
+    "cuda": ({"cpu", "cuda"}, False),
     "sm80": ({"cuda", "sm80"}, False),
     "sm90": ({"cuda", "sm80", "sm90"}, False),
 }

@@ -86,7 +86,7 @@ class Graph:
             self._values.append(self.node(node["op"], arguments, node["dtype"], node["kind"], node["name"]))
         self.outputs = [None if output is None else self._value(output) for output in traced["outputs"]]
         self._multiply_by_inverses()
-        self._sum_before_scaling()
+        self.sum_before_scaling()
 
     def nodes(self) -> list[Node]:
         """The nodes that the outputs need, each after its arguments, in the order in which they were traced."""
@@ -152,7 +152,7 @@ class Graph:
 
         Each has another last bit, so what decides a step stays a division.
         """
-        exact = self._arguments_of_steps()
+        exact = self.arguments_of_steps()
         replaced: dict[int, Value] = {}
         for node in self.nodes():
             arguments = tuple(replaced[a.index] if isinstance(a, Node) else a for a in node.arguments)
@@ -185,7 +185,7 @@ class Graph:
         of_tensors = [name for name in names if name.kind != "scalar" and name not in _COORDINATES]
         return not of_tensors and any(name in _COORDINATES for name in names)
 
-    def _sum_before_scaling(self) -> None:
+    def sum_before_scaling(self) -> None:
         """A sum of terms that have an inverse of the row in common becomes the sum without it, times it: that sum needs
         no pass after the one for the inverse."""
         replaced: dict[int, Value] = {}
@@ -212,7 +212,7 @@ class Graph:
             right = self.without(right, factor)
         return self.node("mul", (left, right), product.dtype, "element", None)
 
-    def _arguments_of_steps(self) -> set[int]:
+    def arguments_of_steps(self) -> set[int]:
         """The nodes that a step depends on; whether a product or a quotient is 0 or less, no last bit decides."""
         reached: set[int] = set()
         codes = self._only_codes_of()

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
+from kernelgen.scaffold.formula.exponentials import share_exponentials
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Node, Value
 from kernelgen.scaffold.formula.means import correct_means
@@ -84,6 +85,7 @@ def backward(
         COORDINATES_OF_ROW,
     )
     correct_means(graph)
+    share_exponentials(graph)
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
     names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in entry["returns"])]
     totals, terms = take_totals(graph, [*names, *parameters.values()])

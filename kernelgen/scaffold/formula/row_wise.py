@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
+from kernelgen.scaffold.formula.exponentials import share_exponentials
 from kernelgen.scaffold.formula.expressions import header_of
 from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph
 from kernelgen.scaffold.formula.means import correct_means
@@ -72,6 +73,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
     graph = Graph(path["forward"], parameters | part_names, None, COORDINATES_OF_ROW)
     correct_means(graph)
+    share_exponentials(graph)
     read = graph.names()
     for tensor in tensors:
         own = [name for (of, _), name in part_names.items() if of == tensor["name"]] or [tensor["cpp"]]

@@ -131,6 +131,39 @@ def test_softmax_is_three_passes_two_of_which_share_the_exponential():
     ]
 
 
+@pytest.mark.parametrize(
+    ("body", "direction", "factor"),
+    [
+        ("return F.log_softmax(x, -1)", "backward", "inverse"),
+        ("return F.log_softmax(x, -1).exp()", "forward", "inverse"),
+        # Where the max is infinite, exp(x - max) is 0 or NaN, as the gradient is.
+        ("return x.logsumexp(-1)", "backward", "chosen"),
+    ],
+)
+def test_an_exponential_with_the_logarithm_of_a_sum_is_one_of_its_terms_over_it(tmp_path, body, direction, factor):
+    traced = formula_of(tmp_path, body)
+    lines = "\n".join(traced["forward"] if direction == "forward" else traced["backward"]["lines"])
+    assert lines.count("math::exp(") == lines.count("math::exp(x - row_max)") == 1
+    assert "math::log(" not in lines
+    assert f"exponential * {factor}" in lines
+    assert ("const Number chosen = is_equal ? 1 : inverse;" in lines) == (factor == "chosen")
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return torch.exp(x - x.exp().sum(-1, keepdim=True).log())", "the sum may overflow"),
+        ("return torch.exp(y - x.logsumexp(-1, keepdim=True))", "other elements"),
+        ("return torch.exp(x - 1 - x.logsumexp(-1, keepdim=True))", "another difference"),
+        ("return (8 * F.log_softmax(x, -1).exp()).round()", "what decides a step"),
+    ],
+)
+def test_other_exponentials_stay(tmp_path, body, why):
+    signature = "x: Tensor, y: Tensor" if "(y " in body else "x: Tensor"
+    lines = "\n".join(formula_of(tmp_path, body, signature)["forward"])
+    assert "math::log(" in lines, why
+
+
 def test_what_no_number_of_a_row_decides_is_kept_for_all_rows():
     kept = [line for line in formula_of_rows("gated_rms")["forward"] if "row.keep" in line]
     assert kept == ["auto kept = row.keep_for_rows(Inputs<1>(), [&](Number gate) { return math::sigmoid(gate); });"]

@@ -174,8 +174,10 @@ class FormulaRow {
   Number at(int64_t place, Number otherwise, F term) {
     const auto compute = [&] {
       PartialResult<Number> result;
-      const auto use = [&](int64_t, int64_t, auto... inputs) { result.first = call(term, place, inputs[0]...); };
-      if (place >= begin && place < begin + n) with_inputs(place - begin, 1, use);
+      if (place < begin || place >= begin + n) return result;
+      const int64_t i = (place - begin) % kRowTile, first = place - begin - i;
+      const auto use = [&](int64_t, int64_t, auto... inputs) { result.first = call(term, place, inputs[i]...); };
+      with_inputs(first, std::min(kRowTile, n - first), use);
       return result;
     };
     const Number value = reduced(compute, join_sums).first;

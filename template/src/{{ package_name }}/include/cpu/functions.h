@@ -9,17 +9,11 @@
 #include <limits>
 
 #include "angles.h"
+#include "common_functions.h"
 #include "exponential.h"
 #include "float_bits.h"
 
-#define FORMULA inline
-
 namespace math {
-
-template <typename Number>
-constexpr Number kInfinity = std::numeric_limits<Number>::infinity();
-template <typename Number>
-constexpr Number kNaN = std::numeric_limits<Number>::quiet_NaN();
 
 // clang-format off
 template <typename Number> FORMULA Number abs(Number x) { return std::fabs(x); }
@@ -30,7 +24,6 @@ template <typename Number> FORMULA Number asinh(Number x) { return std::asinh(x)
 template <typename Number> FORMULA Number atan(Number x) { return std::atan(x); }
 template <typename Number> FORMULA Number atan2(Number y, Number x) { return std::atan2(y, x); }
 template <typename Number> FORMULA Number atanh(Number x) { return std::atanh(x); }
-template <typename Number> FORMULA Number cancelled(Number x, Number y) { return y == 0 ? kNaN<Number> : x + (y - y); }
 template <typename Number> FORMULA Number ceil(Number x) { return std::ceil(x); }
 template <typename Number> FORMULA Number copy_sign(Number x, Number y) { return std::copysign(x, y); }
 template <typename Number> FORMULA Number cos(Number x) { return std::cos(x); }
@@ -64,20 +57,6 @@ template <typename Number> FORMULA Number tan(Number x) { return std::tan(x); }
 template <typename Number> FORMULA Number tanh(Number x) { return std::tanh(x); }
 template <typename Number> FORMULA Number trunc(Number x) { return std::trunc(x); }
 // clang-format on
-
-// A sum of terms with a factor that is centred at an estimate of a mean, as if at the mean: `correction` is what the
-// estimate lacks, `others` the sum of the terms without that factor. An infinite sum stays so.
-template <typename Number>
-FORMULA Number corrected_sum(Number sum, Number correction, Number others) {
-  return std::fabs(sum) < kInfinity<Number> ? sum - correction * others : sum;
-}
-
-// The same of squares of what is centred. Rounding would leave less than 0 of equal numbers.
-template <typename Number>
-FORMULA Number corrected_squares(Number sum, Number correction, Number others) {
-  const Number corrected = corrected_sum(sum, correction, others);
-  return corrected < 0 ? Number(0) : corrected;
-}
 
 // Exponents that are often asked for have results of their own, as in PyTorch.
 template <typename Number>

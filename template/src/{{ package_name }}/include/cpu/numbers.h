@@ -14,14 +14,6 @@
 #include "clones.h"
 #include "pairwise.h"
 
-// Converts elements to numbers or back, by a function of its own: for loops that come after one another so often that
-// copies of this one would be most of their code.
-template <typename From, typename To>
-CPU_APART CPU_CLONES void convert(const From* from, int64_t count, To* to) {
-  CPU_INDEPENDENT
-  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
-}
-
 // Memory for numbers. CPUs tell addresses apart by their place in a page first: a load soon after a store to the same
 // place of another page waits for it. So what is read lies behind what is written, and both lie apart from the place
 // where PyTorch's tensors begin.

@@ -19,6 +19,12 @@ inline int64_t blocks_of_rows(int64_t rows) {
   return (rows + size - 1) / size;
 }
 
+template <typename Number>
+CPU_APART CPU_CLONES void add_numbers(const Number* numbers, int64_t count, Number* sums) {
+  CPU_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) sums[i] += numbers[i];
+}
+
 // Adds numbers of a row, from column `first` on, to the sums of its block; its first row begins them.
 template <typename T>
 void add_to_block(
@@ -34,6 +40,5 @@ void add_to_block(
     std::copy(numbers, numbers + count, sums);
     return;
   }
-  CPU_INDEPENDENT
-  for (int64_t i = 0; i < count; ++i) sums[i] += numbers[i];
+  add_numbers(numbers, count, sums);
 }

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "block_sums.h"
@@ -20,82 +21,134 @@
 // Rows of more elements are computed in parts, by several threads.
 constexpr int64_t kPartOfRow = 1 << 16;
 
-// The elements of tensors in one row, or in a part of it.
-template <typename Tensors>
-class RowElements {
+// What stores results that are not written one after the other, or are of another type.
+template <typename Number>
+class ResultStore {
  public:
-  using T = typename Tensors::Element;
-  using Number = accumulate_t<T>;
-  static constexpr int kInputs = Tensors::kInputs, kResults = Tensors::kResults;
+  virtual ~ResultStore() = default;
+  virtual void store(int k, int64_t first, int64_t count, const Number* numbers) = 0;
+};
 
-  explicit RowElements(const Tensors& tensors) : tensors_(tensors) {
-    for (int k = 0; k < kInputs; ++k) {
-      is_read_in_place_[k] = is_even(tensors.inputs[k]) && !is_vector(tensors.inputs[k]);
+// The elements of one row, or of a part of it, where they lie one after the other. Whatever tensors they are of,
+// formulas see the same type, and are compiled once for all tensors whose numbers are alike.
+template <typename Number_, int kInputs_, int kResults_>
+struct RowElements {
+  using Number = Number_;
+  static constexpr int kInputs = kInputs_, kResults = kResults_;
+  // The most elements whose numbers are kept from pass to pass: `converted` has a bit for each tile of them.
+  static constexpr int64_t kMostKept = 64 * kRowTile;
+
+  const Number* inputs[kInputs + 1] = {};  // null: elements that are to be converted
+  int64_t masks[kInputs + 1] = {};         // of places; 0: a tile has all numbers, which are the same
+  const char* elements[kInputs + 1] = {};
+  Number* rooms[kInputs + 1] = {};       // for their numbers
+  uint64_t converted[kInputs + 1] = {};  // the tiles that are there
+  bool repeated[kInputs + 1] = {};
+  const char* next[kInputs + 1] = {};              // the elements of the next row; null: those of this one
+  Number* results[kResults + 1] = {};              // null: results that are to be converted
+  char* converted_results[kResults + 1] = {};      // null: others,
+  ResultStore<Number>* others[kResults + 1] = {};  // which go here; null: not wanted
+  Number* rooms_of_results[kResults + 1] = {};
+
+  int64_t bytes = 0;     // of an element
+  bool is_kept = false;  // whether rooms have all tiles, or one
+  void (*read)(const void* elements, int64_t count, Number* numbers) = nullptr;
+  void (*write)(const Number* numbers, int64_t count, void* elements) = nullptr;
+
+  bool is_repeated(int k) const { return repeated[k]; }
+
+  // A tile.
+  const Number* load(int k, int64_t first, int64_t count) {
+    if (inputs[k]) return inputs[k] + (first & masks[k]);
+    Number* const numbers = rooms[k] + (is_kept ? first : 0);
+    const uint64_t tile = is_kept ? uint64_t(1) << first / kRowTile : 0;
+    if (!(converted[k] & tile)) {
+      read(elements[k] + first * bytes, count, numbers);
+      converted[k] |= tile;
     }
+    return numbers;
   }
 
-  // To elements begin to begin + n of row i.
-  void move(int64_t i, int64_t begin, int64_t n) {
-    const Rows& rows = tensors_.rows;
-    const RowIndex index(rows, i);
-    const bool is_as_long = n_ == n;
-    row_ = i;
-    begin_ = begin;
-    n_ = n;
-    for (int k = 0; k < kInputs; ++k) {
-      const Operand<T>& input = tensors_.inputs[k];
-      const T* const elements = input.row(index) + input.offset(rows, begin);
-      is_repeated_[k] = is_as_long && elements == inputs_[k];
-      inputs_[k] = elements;
-      if (!is_repeated_[k] && !is_read_in_place_[k]) gather(k, elements);
-    }
-    const RowIndex next(rows, i + 1 < rows.count ? i + 1 : i);
-    for (int k = 0; k < kInputs; ++k) {
-      const Operand<T>& input = tensors_.inputs[k];
-      next_[k] = is_read_in_place_[k] ? input.row(next) + begin : inputs_[k];
-    }
-    Operand<T> layout = tensors_.layout;
-    row_of_results_ = layout.row(index) - layout.data;
+  Number* room(int k, int64_t first, int64_t) { return results[k] ? results[k] + first : rooms_of_results[k]; }
+
+  void store(int k, int64_t first, int64_t count, const Number* numbers) {
+    if (results[k]) return;
+    if (converted_results[k]) return write(numbers, count, converted_results[k] + first * bytes);
+    if (others[k]) others[k]->store(k, first, count, numbers);
   }
 
   // Asks for the elements from `first` on of the next row, which memory sends while this row is computed.
   void prefetch(int64_t first, int64_t count) const {
-    constexpr int64_t kLine = 64 / sizeof(T);
+    constexpr int64_t kLine = 64;
     for (int k = 0; k < kInputs; ++k) {
-      if (next_[k] == inputs_[k]) continue;
-      for (int64_t i = first; i < first + count; i += kLine) __builtin_prefetch(next_[k] + i, 0, 2);
+      if (!next[k]) continue;
+      for (int64_t i = first * bytes; i < (first + count) * bytes; i += kLine) __builtin_prefetch(next[k] + i, 0, 2);
     }
   }
+};
 
-  bool is_repeated(int k) const { return is_repeated_[k]; }
+// Convert elements to numbers and back, by functions of their own: for loops that come after one another so often that
+// copies of these would be most of their code.
+template <typename T>
+CPU_APART CPU_CLONES void read_elements(const void* elements, int64_t count, accumulate_t<T>* numbers) {
+  const T* const from = static_cast<const T*>(elements);
+  CPU_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) numbers[i] = static_cast<accumulate_t<T>>(from[i]);
+}
 
-  const Number* load(int k, int64_t first, int64_t count) {
-    const Operand<T>& input = tensors_.inputs[k];
-    if (!is_read_in_place_[k]) return gathered_[k].data() + (is_number(input) ? 0 : first);
-    const T* const elements = inputs_[k] + first;
-    if constexpr (kAreNumbers) {
-      return elements;
-    } else {
-      Number* const numbers = rooms_[k].reserve(kRowTile, Room<Number>::kRead);
-      // Short rows, and what these have in common, are converted once.
-      if (elements != converted_[k] || count != counts_[k]) {
-        convert(elements, count, numbers);
-        converted_[k] = elements;
-        counts_[k] = count;
-      }
-      return numbers;
+template <typename T>
+CPU_APART CPU_CLONES void write_elements(const accumulate_t<T>* numbers, int64_t count, void* elements) {
+  T* const to = static_cast<T*>(elements);
+  CPU_INDEPENDENT
+  for (int64_t i = 0; i < count; ++i) to[i] = static_cast<T>(numbers[i]);
+}
+
+template <typename Tensors>
+using NumberOf = accumulate_t<typename Tensors::Element>;
+
+// The elements of tensors.
+template <typename Tensors>
+class TensorElements final : public ResultStore<NumberOf<Tensors>> {
+ public:
+  using T = typename Tensors::Element;
+  using Number = accumulate_t<T>;
+  using Elements = RowElements<Number, Tensors::kInputs, Tensors::kResults>;
+
+  TensorElements(const Tensors& tensors, Elements& elements) : tensors_(tensors), elements_(elements) {
+    for (int k = 0; k < Tensors::kInputs; ++k) {
+      is_read_in_place_[k] = is_even(tensors.inputs[k]);
     }
+    for (int k = 0; k < Tensors::kResults; ++k) {
+      elements.rooms_of_results[k] = rooms_of_results_[k].reserve(kRowTile, Room<Number>::kWritten);
+    }
+    elements.bytes = sizeof(T);
+    elements.read = read_elements<T>;
+    elements.write = write_elements<T>;
   }
 
-  Number* room(int k, int64_t first, int64_t count) {
-    if constexpr (kAreNumbers) {
-      T* const elements = is_even(tensors_.layout) ? row_of(k) : nullptr;
-      if (elements) return elements + begin_ + first;
+  // To elements begin to begin + n of row i.
+  void move(int64_t i, int64_t begin, int64_t n) {
+    const RowIndex index(tensors_.rows, i), next(tensors_.rows, std::min(i + 1, tensors_.rows.count - 1));
+    const bool is_as_long = n_ == n;
+    row_ = i;
+    begin_ = begin;
+    n_ = n;
+    elements_.is_kept = n <= Elements::kMostKept;
+    for (int k = 0; k < Tensors::kInputs; ++k) {
+      const Operand<T>& input = tensors_.inputs[k];
+      const T* const row = input.row(index) + input.offset(tensors_.rows, begin);
+      const T* const next_row = is_read_in_place_[k] ? input.row(next) + begin : row;
+      elements_.repeated[k] = is_as_long && row == inputs_[k];
+      elements_.next[k] = next_row == row ? nullptr : reinterpret_cast<const char*>(next_row);
+      inputs_[k] = row;
+      set_input(k, row);
     }
-    return rooms_of_results_[k].reserve(kRowTile, Room<Number>::kWritten);
+    Operand<T> layout = tensors_.layout;
+    row_of_results_ = layout.row(index) - layout.data;
+    for (int k = 0; k < Tensors::kResults; ++k) set_result(k);
   }
 
-  void store(int k, int64_t first, int64_t count, const Number* numbers) {
+  CPU_APART void store(int k, int64_t first, int64_t count, const Number* numbers) override {
     if constexpr (Tensors::kCodes != 0) {
       if (Tensors::kCodes >> k & 1) {
         const auto code_of = [](Number number) { return static_cast<uint8_t>(static_cast<int>(number)); };
@@ -110,12 +163,8 @@ class RowElements {
     }
     const Gradient<T>& result = tensors_.results[k];
     if (result.partial) return add_to_block(result, tensors_.rows, row_, begin_ + first, numbers, count);
-    T* const elements = row_of(k);
-    if (!elements) return;
-    if (!is_even(tensors_.layout)) {
-      return store_row(elements, first, count, numbers, [](Number number) { return static_cast<T>(number); });
-    }
-    if constexpr (!kAreNumbers) convert(numbers, count, elements + begin_ + first);
+    const auto element_of = [](Number number) { return static_cast<T>(number); };
+    if (T* const row = row_of(k)) store_row(row, first, count, numbers, element_of);
   }
 
  private:
@@ -125,11 +174,32 @@ class RowElements {
   // Whether they are one number.
   bool is_number(const Operand<T>& tensor) const { return tensor.step == 0 && tensors_.rows.inner == tensors_.rows.n; }
 
-  // Whether rows have elements in common that have to be converted: once for all rows, if a cache holds them.
-  bool is_vector(const Operand<T>& tensor) const {
-    constexpr int64_t kMost = 1 << 14;
-    if (kAreNumbers || tensors_.rows.n > kMost) return false;
-    return std::all_of(tensor.strides, tensor.strides + kRowDimensions, [](int64_t stride) { return stride == 0; });
+  void set_input(int k, const T* row) {
+    if (!is_read_in_place_[k]) {
+      if (!elements_.repeated[k]) gather(k, row);
+      elements_.inputs[k] = gathered_[k].data();
+    } else if constexpr (kAreNumbers) {
+      elements_.inputs[k] = row;
+    } else {
+      elements_.elements[k] = reinterpret_cast<const char*>(row);
+      if (!elements_.repeated[k]) {
+        elements_.rooms[k] = rooms_[k].reserve(elements_.is_kept ? n_ : kRowTile, Room<Number>::kRead);
+        elements_.converted[k] = 0;
+      }
+    }
+    elements_.masks[k] = is_number(tensors_.inputs[k]) ? 0 : -1;
+  }
+
+  void set_result(int k) {
+    const bool is_code = Tensors::kCodes >> k & 1, is_wide = Tensors::kWide >> k & 1;
+    elements_.others[k] = is_code || is_wide || tensors_.results[k].partial || row_of(k) ? this : nullptr;
+    T* const row = is_even(tensors_.layout) ? row_of(k) : nullptr;
+    T* const elements = row ? row + begin_ : nullptr;
+    if constexpr (kAreNumbers) {
+      elements_.results[k] = elements;
+    } else {
+      elements_.converted_results[k] = reinterpret_cast<char*>(elements);
+    }
   }
 
   // Copies elements that cannot be read where they lie; of one number, a tile.
@@ -162,73 +232,13 @@ class RowElements {
   static constexpr bool kAreNumbers = std::is_same_v<T, Number>;
 
   const Tensors& tensors_;
+  Elements& elements_;
   int64_t row_ = 0, begin_ = 0, n_ = 0;
   int64_t row_of_results_ = 0;  // where the elements of this row of results begin
-  bool is_read_in_place_[kInputs + 1] = {};
-  const T* inputs_[kInputs + 1] = {};
-  const T* next_[kInputs + 1] = {};  // of the next row
-  bool is_repeated_[kInputs + 1] = {};
-  Numbers<T> gathered_[kInputs + 1];
-  Room<Number> rooms_[kInputs + 1], rooms_of_results_[kResults + 1];
-  const T* converted_[kInputs + 1] = {};  // what the rooms hold
-  int64_t counts_[kInputs + 1] = {};
-};
-
-// The FormulaRow of a row, or of a part of it.
-template <typename Tensors>
-class RowOnCpu {
- public:
-  using T = typename Tensors::Element;
-  using Row = FormulaRow<
-      RowElements<Tensors>,
-      Tensors::kNumbers,
-      Tensors::kRowResults,
-      Tensors::kPlaces,
-      Tensors::kPlaceResults,
-      Tensors::kWideNumbers,
-      Tensors::kWideResults,
-      Tensors::kFlagResults,
-      Tensors::kFlags>;
-
-  static_assert(Row::kMostSums == kMostTotals, "a row has room for all sums");
-
-  Row row;
-
-  explicit RowOnCpu(const Tensors& tensors) : row(tensors), tensors_(tensors) {
-    row.rows = tensors.rows.count;
-    row.total_size = tensors.rows.n;
-    row.first_size = tensors.rows.batch;
-    row.totals = tensors.totals;
-    for (int k = 0; k < kMostTotals; ++k) {
-      if (tensors.given[k]) row.given_numbers[k] = static_cast<accumulate_t<T>>(*tensors.given[k]);
-      if (tensors.wide_given[k]) row.wide_given_numbers[k] = *tensors.wide_given[k];
-    }
-  }
-
-  // Elements begin to begin + n of row i.
-  void load(int64_t i, int64_t begin, int64_t n) {
-    row.elements.move(i, begin, n);
-    row.begin = begin;
-    row.n = n;
-    row.own_line = i % tensors_.rows.lines;
-    for (int k = 0; k < Tensors::kNumbers; ++k) row.numbers[k] = static_cast<accumulate_t<T>>(tensors_.numbers[k][i]);
-    for (int k = 0; k < Tensors::kPlaces; ++k) row.places[k] = tensors_.places[k][i];
-    for (int k = 0; k < Tensors::kFlags; ++k) row.flags[k] = tensors_.flags[k][i];
-    for (int k = 0; k < Tensors::kWideNumbers; ++k) row.wide_numbers[k] = tensors_.wide_numbers[k][i];
-  }
-
-  void store_numbers(int64_t i) {
-    for (int k = 0; k < Tensors::kRowResults; ++k) {
-      if (tensors_.row_results[k]) tensors_.row_results[k][i] = static_cast<T>(row.row_results[k]);
-    }
-    for (int k = 0; k < Tensors::kPlaceResults; ++k) tensors_.place_results[k][i] = row.place_results[k];
-    for (int k = 0; k < Tensors::kWideResults; ++k) tensors_.wide_results[k][i] = row.wide_results[k];
-    for (int k = 0; k < Tensors::kFlagResults; ++k) tensors_.flag_results[k][i] = row.flag_results[k];
-    for (int k = 0; k < tensors_.sums; ++k) tensors_.terms[k * tensors_.rows.count + i] = row.terms[k];
-  }
-
- private:
-  const Tensors& tensors_;
+  bool is_read_in_place_[Tensors::kInputs + 1] = {};
+  const T* inputs_[Tensors::kInputs + 1] = {};
+  Numbers<T> gathered_[Tensors::kInputs + 1];
+  Room<Number> rooms_[Tensors::kInputs + 1], rooms_of_results_[Tensors::kResults + 1];
 };
 
 // The parts of a long row, none of which reaches from one inner dimension into the next; a short one is one part.
@@ -284,11 +294,148 @@ class MissingPlace {
   int64_t row_ = -1, place_ = 0;
 };
 
+// What a pass over all rows knows of them. Of rows in parts, it is one of several.
+template <typename Number>
+struct RowPass {
+  RowParts parts;
+  int64_t count;  // of the parts of a row
+  int64_t rows;
+  int64_t rows_of_task;
+  int pass = 0, reductions = 0;
+  std::vector<PartialResult<Number>> partial = {};
+  MissingPlace missing = {};
+};
+
+// Rows, one after another, as a formula sees them.
+template <typename Row>
+class RowSequence {
+ public:
+  using Number = typename Row::Number;
+
+  RowSequence(RowPass<Number>& pass, int64_t n) : pass_(pass) {
+    row_.n = row_.total_size = n;
+    row_.rows = pass.rows;
+    row_.parts = pass.count;
+    row_.partial_stride = pass.rows * pass.count;
+  }
+
+  virtual ~RowSequence() = default;
+
+  // Calls f(row) for each row of tasks begin to end.
+  template <typename F>
+  void visit(int64_t begin, int64_t end, const F& f) {
+    const int64_t count = pass_.count, size = pass_.rows_of_task;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i / count * size, last = std::min(first + size, pass_.rows);
+      for (int64_t row = first; row < last; ++row) {
+        move(row, i % count);
+        f(row_);
+        leave(row, i % count);
+      }
+    }
+  }
+
+ protected:
+  Row row_;
+
+ private:
+  virtual void load(int64_t i, int64_t begin, int64_t n, Row& row) = 0;
+  virtual void store(int64_t i, const Row& row) = 0;
+
+  CPU_APART void move(int64_t i, int64_t part) {
+    if (pass_.count > 1) {
+      row_.begin = pass_.parts.begin(part);
+      row_.n = pass_.parts.end(part) - row_.begin;
+      row_.partial = pass_.partial.data() + i * pass_.count;
+      row_.part = part;
+      row_.pass = pass_.pass;
+      row_.reductions = 0;
+    }
+    load(i, row_.begin, row_.n, row_);
+  }
+
+  CPU_APART void leave(int64_t i, int64_t part) {
+    if (i == 0 && part == 0) pass_.reductions = row_.reductions;
+    if (row_.missing) return pass_.missing.note(i, *row_.missing);
+    if (row_.parts > 1 && pass_.pass < row_.reductions) return;
+    if (part == 0) store(i, row_);
+  }
+
+  RowPass<Number>& pass_;
+};
+
+// The type to compute in that a row has.
+template <typename Row>
+using row_number_t = typename std::decay_t<Row>::Number;
+
+template <typename Tensors>
+using RowOf = FormulaRow<
+    typename TensorElements<Tensors>::Elements,
+    Tensors::kNumbers,
+    Tensors::kRowResults,
+    Tensors::kPlaces,
+    Tensors::kPlaceResults,
+    Tensors::kWideNumbers,
+    Tensors::kWideResults,
+    Tensors::kFlagResults,
+    Tensors::kFlags>;
+
+// The rows of tensors.
+template <typename Tensors>
+class TensorRows final : public RowSequence<RowOf<Tensors>> {
+ public:
+  using Row = RowOf<Tensors>;
+  using T = typename Tensors::Element;
+  using Number = accumulate_t<T>;
+
+  static_assert(Row::kMostSums == kMostTotals, "a row has room for all sums");
+
+  TensorRows(const Tensors& tensors, RowPass<Number>& pass)
+      : RowSequence<Row>(pass, tensors.rows.n), tensors_(tensors), elements_(tensors, this->row_.elements) {
+    Row& row = this->row_;
+    row.first_size = tensors.rows.batch;
+    row.totals = tensors.totals;
+    for (int k = 0; k < kMostTotals; ++k) {
+      if (tensors.given[k]) row.given_numbers[k] = static_cast<Number>(*tensors.given[k]);
+      if (tensors.wide_given[k]) row.wide_given_numbers[k] = *tensors.wide_given[k];
+    }
+  }
+
+ private:
+  void load(int64_t i, int64_t begin, int64_t n, Row& row) override {
+    elements_.move(i, begin, n);
+    row.own_line = i % tensors_.rows.lines;
+    for (int k = 0; k < Tensors::kNumbers; ++k) row.numbers[k] = static_cast<Number>(tensors_.numbers[k][i]);
+    for (int k = 0; k < Tensors::kPlaces; ++k) row.places[k] = tensors_.places[k][i];
+    for (int k = 0; k < Tensors::kFlags; ++k) row.flags[k] = tensors_.flags[k][i];
+    for (int k = 0; k < Tensors::kWideNumbers; ++k) row.wide_numbers[k] = tensors_.wide_numbers[k][i];
+  }
+
+  void store(int64_t i, const Row& row) override {
+    for (int k = 0; k < Tensors::kRowResults; ++k) {
+      if (tensors_.row_results[k]) tensors_.row_results[k][i] = static_cast<T>(row.row_results[k]);
+    }
+    for (int k = 0; k < Tensors::kPlaceResults; ++k) tensors_.place_results[k][i] = row.place_results[k];
+    for (int k = 0; k < Tensors::kWideResults; ++k) tensors_.wide_results[k][i] = row.wide_results[k];
+    for (int k = 0; k < Tensors::kFlagResults; ++k) tensors_.flag_results[k][i] = row.flag_results[k];
+    for (int k = 0; k < tensors_.sums; ++k) tensors_.terms[k * tensors_.rows.count + i] = row.terms[k];
+  }
+
+  const Tensors& tensors_;
+  TensorElements<Tensors> elements_;
+};
+
 // Whether results are sums over blocks of rows.
 template <typename Tensors>
 bool has_block_sums(const Tensors& tensors) {
   const auto* const results = tensors.results;
   return std::any_of(results, results + Tensors::kResults, [](const auto& result) { return result.partial; });
+}
+
+// A function of its own, so that it is compiled once for all tensors that have such rows.
+template <typename Row, typename F>
+CPU_APART void visit_rows(RowSequence<Row>& rows, int64_t begin, int64_t end, const F& f) {
+  call_cloned([&](int64_t begin, int64_t end) { rows.visit(begin, end, f); }, begin, end);
 }
 
 // Calls f(row) with a FormulaRow for each row, in parallel, or for each part of long ones, once for each of the
@@ -297,44 +444,20 @@ bool has_block_sums(const Tensors& tensors) {
 template <typename Tensors, typename F>
 void for_each_row(
     const Tensors& tensors, int64_t elements, std::initializer_list<checks::Argument> places, const F& f) {
-  using Number = accumulate_t<typename Tensors::Element>;
-  const Rows& rows = tensors.rows;
-  const RowParts parts(rows);
-  const int64_t count = parts.count();
-  std::vector<PartialResult<Number>> partial;
-  int pass = 0, reductions = 0;
-  MissingPlace missing;
-  const auto visit_part = [&](RowOnCpu<Tensors>& computed, int64_t i, int64_t part) {
-    auto& row = computed.row;
-    computed.load(i, parts.begin(part), parts.end(part) - parts.begin(part));
-    row.partial = count > 1 ? partial.data() + i * count : nullptr;
-    row.partial_stride = rows.count * count;
-    row.parts = count;
-    row.part = part;
-    row.pass = pass;
-    row.reductions = 0;
-    f(row);
-    if (row.missing) return missing.note(i, *row.missing);
-    if (count > 1 && pass < row.reductions) return;
-    if (part == 0) computed.store_numbers(i);
-  };
-  const int64_t size = has_block_sums(tensors) ? rows_of_block(rows.count) : 1;
-  const int64_t blocks = (rows.count + size - 1) / size;
+  const int64_t rows = tensors.rows.count, size = has_block_sums(tensors) ? rows_of_block(rows) : 1;
+  const RowParts parts(tensors.rows);
+  const int64_t count = parts.count(), tasks = (rows + size - 1) / size * count;
+  RowPass<NumberOf<Tensors>> pass{parts, count, rows, size};
+  const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, tensors.rows.n / count * size));
   const auto visit = [&](int64_t begin, int64_t end) {
-    RowOnCpu<Tensors> computed(tensors);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i / count * size, last = std::min(first + size, rows.count);
-      for (int64_t row = first; row < last; ++row) visit_part(computed, row, i % count);
-    }
-    if (begin == 0) reductions = computed.row.reductions;
+    TensorRows<Tensors> own_rows(tensors, pass);
+    visit_rows<RowOf<Tensors>>(own_rows, begin, end, f);
   };
-  const int64_t grain = std::max<int64_t>(1, elements / std::max<int64_t>(1, rows.n / count * size));
-  const auto call = [&](int64_t begin, int64_t end) { call_cloned(visit, begin, end); };
   do {
-    if (count > 1) partial.resize(rows.count * count * (pass + 1));
-    torch::stable::parallel_for(0, blocks * count, grain, call);
-    if constexpr (Tensors::kPlaces > 0) missing.refuse(tensors, places);
-  } while (count > 1 && pass++ < reductions);
+    if (count > 1) pass.partial.resize(rows * count * (pass.pass + 1));
+    torch::stable::parallel_for(0, tasks, grain, visit);
+    if constexpr (Tensors::kPlaces > 0) pass.missing.refuse(tensors, places);
+  } while (count > 1 && pass.pass++ < pass.reductions);
 }
 
 template <typename Tensors, typename F>
