@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from kernelgen.scaffold.schema.from_python.source_file import SourceFile
 from kernelgen.scaffold.schema.model import Schema
+from kernelgen.scaffold.shapes.parser import ShapesError, parse
 
 _PACKAGE = "jaxtyping."
 # The dtype of an annotation as --shapes has it: of floating-point numbers of any width it says nothing.
@@ -120,8 +121,11 @@ def _what(dtype: str, words: Sequence[str], anonymous: Iterator[str]) -> str | N
 def of_docstring(docstring: str, schema: Schema) -> str:
     """`--shapes` of a function whose docstring gives the shape of each tensor and result; else an empty string.
 
-    An argument is described by Google's, NumPy's or Sphinx's conventions, from `NAME:`, `NAME (…):` or `:param NAME:`.
+    Either a line of it is what --shapes takes, such as `q: B S H D; cos, sin: S D -> B S H D`, or each argument is
+    described by Google's, NumPy's or Sphinx's conventions, from `NAME:`, `NAME (…):` or `:param NAME:`.
     """
+    if line := _line_of_shapes(docstring, schema):
+        return line
     tensors = [argument.name for argument in schema.arguments if argument.type.is_tensor]
     head, returns, tail = _split(docstring)
     said = [_described(head, name) for name in tensors]
@@ -134,6 +138,17 @@ def of_docstring(docstring: str, schema: Schema) -> str:
     returned = [(m[1], tail[m.start() : end].partition("\n\n")[0]) for m, end in zip(matches, ends, strict=True)]
     shapes = [_prose_what(dims, text) for dims, text in (*said, *returned)]
     return "" if None in shapes else _text(tensors, shapes, schema)
+
+
+def _line_of_shapes(docstring: str, schema: Schema) -> str:
+    """The first line that gives the shape of every tensor as --shapes does, or an empty string."""
+    for line in (line.strip().strip("`") for line in docstring.splitlines() if "->" in line):
+        try:
+            parse(line, schema)
+        except ShapesError:
+            continue
+        return line
+    return ""
 
 
 def dtypes(docstring: str, schema: Schema) -> dict[str, str]:

@@ -108,6 +108,12 @@ SPHINX = '''
     :returns: (B, D)
     """
 '''
+AS_SHAPES = '''
+    """Adds x -> y.
+
+    `x: B S D; y: S D float32 -> B S D`
+    """
+'''
 PARTIAL = '''
     """Args:
         x: of shape (B, D)
@@ -124,10 +130,11 @@ PARTIAL = '''
         (GOOGLE, "x: B S D; y: S D float32 -> B S D"),
         (NUMPY, "x: ... D; y: D -> ... D"),
         (SPHINX, "x: B 2*D; y: () -> B D"),
+        (AS_SHAPES, "x: B S D; y: S D float32 -> B S D"),
         (PARTIAL, ""),
         ('\n    """Of shape (B, D)."""\n', ""),
     ),
-    ids=["google", "numpy", "sphinx", "partial", "none"],
+    ids=["google", "numpy", "sphinx", "as_shapes", "partial", "none"],
 )
 def test_docstrings_give_the_shapes(tmp_path, docstring, shapes):
     function = read(tmp_path, f"def f(x: Tensor, y: Tensor) -> Tensor:{docstring}    return x + y\n")
