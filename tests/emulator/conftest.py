@@ -15,7 +15,10 @@ from tests.emulator.standalone import flags_for
 from tests.stamped.conftest import REPOSITORY, stamp
 
 ENTRIES = Path(__file__).parent / "entries"
-RECIPES = ("elementwise", "flash_attention", "layer_norm", "linear_activation", "rms_norm", "swiglu")
+RECIPES = (
+    *("elementwise", "flash_attention", "flash_attention_varlen", "layer_norm", "linear_activation", "rms_norm"),
+    "swiglu",
+)
 # SEEDS have every order of warps and every pace of asynchronous operations, ALL_SCHEDULES every pair: see runtime.cpp.
 SEEDS = (0, 4, 8, 10)
 ALL_SCHEDULES = range(12)

@@ -1,4 +1,4 @@
-"""The order of the forward's tiles where sequences differ in length: every tile once, sequence after sequence."""
+"""The order of tiles where sequences differ in length: every tile once, sequence after sequence."""
 
 import itertools
 
@@ -30,19 +30,20 @@ def cumulated(memory, lengths):
     return memory.copy(torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32))
 
 
+# Lengths; rows that belong to no sequence; heads, and how many share keys; keys of a section.
+WALKS = [
+    ([], 70, 2, 1, 100),
+    ([64], 0, 1, 1, 1),
+    ([300, 0, 65, 1, 129], 3, 6, 2, 250),
+    ([0, 0, 500, 64], 0, 10, 1, 1000),
+    ([i * 37 % 200 for i in range(31)], 0, 3, 3, 100),
+    ([i * 37 % 200 for i in range(32)], 9, 4, 1, 300),
+    ([0] * 40 + [130] + [0] * 70 + [1], 0, 2, 1, 100),
+]
+
+
 @pytest.mark.parametrize("draws", [False, True])
-@pytest.mark.parametrize(
-    "lengths, spare, heads, group, section_keys",
-    [
-        ([], 70, 2, 1, 100),
-        ([64], 0, 1, 1, 1),
-        ([300, 0, 65, 1, 129], 3, 6, 2, 250),
-        ([0, 0, 500, 64], 0, 10, 1, 1000),
-        ([i * 37 % 200 for i in range(31)], 0, 3, 3, 100),
-        ([i * 37 % 200 for i in range(32)], 9, 4, 1, 300),
-        ([0] * 40 + [130] + [0] * 70 + [1], 0, 2, 1, 100),
-    ],
-)
+@pytest.mark.parametrize("lengths, spare, heads, group, section_keys", WALKS)
 def test_every_tile_comes_once(library, memory, lengths, spare, heads, group, section_keys, draws):
     keys = [2 * length + 1 for length in lengths]
     order = list(expected_order([*lengths, spare], [*keys, 0], heads, group, section_keys))
@@ -57,10 +58,23 @@ def test_every_tile_comes_once(library, memory, lengths, spare, heads, group, se
         assert (tiles[len(order) :] == -1).all()
 
 
+@pytest.mark.parametrize("lengths, spare", [walk[:2] for walk in WALKS])
+def test_every_tile_has_a_place_of_the_list(library, memory, lengths, spare):
+    counts = [-(-length // ROWS) for length in (*lengths, spare)]
+    places = [(number, tile) for number, count in enumerate(counts) for tile in range(count)]
+    size, tiles = memory.empty(1, dtype=torch.int32), memory.empty(len(places), 2, dtype=torch.int32)
+    library("packed_tiles", cumulated(memory, lengths), len(lengths), sum(lengths) + spare, size, tiles)
+    assert size.item() == len(places)
+    assert [tuple(tile) for tile in tiles.tolist()] == places
+
+
 def test_lengths_that_are_none_end(library, memory):
     """Ends that do not ascend give some tiles, of sequences that there are, and no more than there are slots."""
     starts = memory.copy(torch.tensor([0, 600, 0, 600, 0, 600], dtype=torch.int32))
     heads, slots = 2, 600 // ROWS + 6
+    size, places = memory.empty(1, dtype=torch.int32), memory.empty(slots, 2, dtype=torch.int32)
+    library("packed_tiles", starts, 5, 600, size, places)
+    assert all(number in range(6) and tile in range(-(-600 // ROWS)) for number, tile in places.tolist())
     tiles = memory.copy(torch.full((slots * heads, 3), -1, dtype=torch.int32))
     library("ragged_tiles", starts, starts, 5, 600, heads, 1, 100, 3, None, tiles)
     for number, head, tile in tiles.tolist():

@@ -1,7 +1,8 @@
-// The order in which blocks take the tiles of sequences of different lengths.
+// The order in which blocks take the tiles of sequences of different lengths, by a walk and by a list.
 
 #include "attention_ragged.cuh"
 #include "packed_sequences.cuh"
+#include "packed_tiles.cuh"
 
 using namespace attention::sm90;
 
@@ -40,5 +41,28 @@ extern "C" cudaError_t ragged_tiles(
   fwd::RaggedScheduler scheduler(heads, group, queries.slots(kRows) * heads, kKeyBytes, section_keys * kKeyBytes);
   scheduler.counter = counter;
   write_tiles<kRows><<<blocks, 32>>>(queries, keys, scheduler, out);
+  return cudaGetLastError();
+}
+
+// Writes what is at each place of the list: the sequence and the tile. By blocks of a warp.
+template <int kRows>
+__global__ void write_list(const __grid_constant__ PackedSequences sequences, int* size, int* out) {
+  __shared__ int ends[32];
+  const auto tiles_of = [&](int number) {
+    return (sequences.end(number) - sequences.begin(number) + kRows - 1) / kRows;
+  };
+  const PackedTiles<32> list(ends, sequences.count + 1, tiles_of);
+  const int place = blockIdx.x * 32 + threadIdx.x;
+  if (place == 0) *size = list.size();
+  if (place >= min(list.size(), sequences.slots(kRows))) return;
+  const auto [sequence, tile] = list.at(place, tiles_of);
+  out[2 * place] = sequence;
+  out[2 * place + 1] = tile;
+}
+
+extern "C" cudaError_t packed_tiles(const int* starts, int64_t sequences, int64_t rows, int* size, int* out) {
+  constexpr int kRows = 64;
+  const PackedSequences packed = {starts, int(sequences), int(rows)};
+  write_list<kRows><<<(packed.slots(kRows) + 31) / 32, 32>>>(packed, size, out);
   return cudaGetLastError();
 }

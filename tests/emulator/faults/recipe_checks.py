@@ -19,6 +19,7 @@ from types import ModuleType
 import torch
 
 from tests.emulator import test_recipes as recipes
+from tests.emulator import test_sm90_varlen as varlen
 from tests.emulator import test_vocabulary as vocabulary
 from tests.emulator.conftest import ALL_SCHEDULES, ENTRIES, RECIPES, build, copy_op
 from tests.emulator.faults import Fault
@@ -158,6 +159,12 @@ def _sm90_wide_gradient(compiled, reference, memory) -> None:
         compiled("")("backward", *arguments, seed=seed, multiprocessors=2)
         for gradient, leaf in zip(grads, leaves, strict=True):
             recipes.close(gradient, leaf.grad)
+
+
+def _sm90_drawn_gradient(compiled, reference, memory) -> None:
+    """Of sequences of different lengths: blocks draw several tiles of keys, for some of which there are no queries."""
+    for case in ("lengths", "one tile each", "splits"):
+        varlen.check(compiled(""), reference, memory, varlen.CASES[case], ALL_SCHEDULES)
 
 
 def _include(compiled, reference, memory) -> None:
@@ -308,6 +315,7 @@ CHECKS = {
     "sm90_stepped_gradient": Check("flash_attention", SM90_STEPPED_GRADIENT, _sm90_stepped_gradient),
     "sm90_few_keys_gradient": Check("flash_attention", SM90_FEW_KEYS_GRADIENT, _sm90_few_keys_gradient),
     "sm90_wide_gradient": Check("flash_attention", SM90_WIDE_GRADIENT, _sm90_wide_gradient),
+    "sm90_drawn_gradient": Check("flash_attention_varlen", varlen.ENTRY, _sm90_drawn_gradient),
     "include": Check("elementwise", (ENTRIES / "vocabulary.cu").read_text(), _include),
 }
 

@@ -46,6 +46,11 @@ def _few_keys(name: str, kind: Kind, old: str, new: str = "", **options) -> Faul
     return Fault(name, "sm90_few_keys_gradient", path, kind, old, new, **options)
 
 
+def _drawn(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    path = "../../include/sm90/attention_backward_pipeline.cuh"
+    return Fault(name, "sm90_drawn_gradient", path, kind, old, new, **options)
+
+
 def _wide(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
     path = "../../include/sm90/attention_backward_pipeline.cuh"
     return Fault(name, "sm90_wide_gradient", path, kind, old, new, **options)
@@ -183,15 +188,15 @@ ATTENTION = [
 ]
 
 TURNS = [
-    _turns("turn_not_waited_for", Kind.TWO_WRITERS, "while (count != before);", "while (false);"),
-    # All but the first block add, so that only bits differ.
+    # Counts are raised by atomic operations, so that under some schedules only bits differ.
+    _turns("turn_not_waited_for", Kind.INDEX, "while (count < before);", "while (false);", **WRONG_RESULT),
     _turns(
         *("turn_waited_for_after_the_first_block_alone", Kind.INDEX),
-        *("while (count != before);", "while (count < (before > 0));"),
+        *("while (count < before);", "while (count < (before > 0));"),
         **WRONG_RESULT,
     ),
     _turns("turn_passed_before_the_sum_is_there", Kind.ASYNC_WAIT, "tma_store_wait();", "tma_store_wait_read<0>();"),
-    _turns("turn_passed_without_a_release", Kind.FENCE, "st.release.gpu.global", "st.relaxed.gpu.global"),
+    _turns("turn_passed_without_a_release", Kind.FENCE, "red.release.gpu.global", "red.relaxed.gpu.global"),
     _turns("turn_seen_without_an_acquire", Kind.FENCE, "ld.acquire.gpu.global", "ld.relaxed.gpu.global"),
     _turns(
         *("blocks_by_index_wait_for_later_ones", Kind.DEADLOCK),
@@ -230,6 +235,28 @@ FEW_KEYS = [
     ),
     _few_keys("splits_in_one_place", Kind.TWO_WRITERS, "tile * p.group_splits + split", "tile * p.group_splits"),
     _few_keys("sums_of_the_first_split", Kind.INDEX, "splits = p.group_splits", "splits = 1"),
+]
+
+DRAWN = [
+    _drawn(
+        *("keys_loaded_before_gradients_have_left", Kind.STAGE),
+        *("    barriers.empty_keys.wait((work.number + 1) % 2);\n    barriers", "    barriers"),
+    ),
+    _drawn(
+        *("gradients_without_iterations_over_those_that_leave", Kind.STAGE),
+        *("    barriers.empty_keys.wait((work.number + 1) % 2);\n    named", "    named"),
+    ),
+    _drawn(
+        *("a_consumer_a_phase_behind", Kind.DEADLOCK),
+        "(work.number + 1) % 2);\n    named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);",
+        "(work.number + 1) % 2);",
+    ),
+    _drawn(
+        *("work_replaced_while_it_is_read", Kind.STAGE),
+        "      empty[number % kStages].wait((number / kStages + 1) % 2);\n",
+    ),
+    _drawn("work_read_by_a_warp_while_it_is_replaced", Kind.WARP_BARRIER, "if (kThreads == kWarp) __syncwarp();"),
+    _drawn("keys_of_the_tile_before", Kind.MBARRIER, "barriers.full_keys.wait(work.loaded % 2);", ";"),
 ]
 
 WIDE = [
@@ -347,5 +374,5 @@ RECIPE_FAULTS = [
         for mutant in CUDA
         if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
     ),
-    *(LINEAR + DIRECT + ATTENTION + TURNS + STEPPED + FEW_KEYS + WIDE + HEADERS),
+    *(LINEAR + DIRECT + ATTENTION + TURNS + STEPPED + FEW_KEYS + DRAWN + WIDE + HEADERS),
 ]

@@ -31,17 +31,6 @@ struct PackedSequences {
   __device__ int sequence_of(int slot, int tile, int parts = 1) const {
     return last_sequence([&](int sequence) { return first_slot(sequence, tile, parts) <= slot; });
   }
-  // The same for one thread.
-  __device__ int sequence_of_own(int slot, int tile) const {
-    int first = 0, candidates = count + 1;
-    while (candidates > 1) {
-      const int half = candidates / 2;
-      const bool passes = first_slot(first + half, tile) <= slot;
-      first += passes ? half : 0;
-      candidates = passes ? candidates - half : half;
-    }
-    return first;
-  }
   // The sequence of a row.
   __device__ int sequence_of_row(int row) const {
     return last_sequence([&](int sequence) { return begin(sequence) <= row; });

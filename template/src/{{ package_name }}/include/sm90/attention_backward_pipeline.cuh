@@ -21,9 +21,9 @@
 //
 // prepare_rows runs before, convert_tile after; each of the three is launched while the one before it runs. With an
 // OrderedTile, blocks add to grad_q in a fixed order: see attention_turns.cuh. With a SingleTile, which has all keys,
-// they store it, as those of a MixedTile do for a sequence with one tile of keys. Where the heads of a group, or their
-// queries, are split among blocks (attention_group_splits.h), a block leaves grad_k and grad_v of its split in float32,
-// and convert_tile adds them up.
+// they store it, as those of a MixedTile do for a sequence with one tile of keys. Blocks of a MixedTile draw one tile
+// of keys after the other (DrawnWork). Where the heads of a group, or their queries, are split among blocks
+// (attention_group_splits.h), a block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
 //
 // Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
 // one computes grad_k and grad_q (iterate_of_keys), the other grad_v (accumulate_values).
@@ -40,6 +40,7 @@
 //   padded_tile  the tile with this index: how many rows it has, none or fewer if it is not used; where they are, in
 //                tensors and, by `number`, in lse; and how many keys the sequence has
 //   key_tile_index, padded_key_tile   the same of tiles of keys
+//   broadcast    of a MixedTile: the same tile of keys, of which the compiler knows that a warp has it in common
 
 #pragma once
 
@@ -165,16 +166,45 @@ struct Iterations {
   }
 };
 
+// What a block computes: a tile of keys, and the tiles of queries that attend to it.
+template <typename Tile, typename Sequences>
+struct BlockWork {
+  KeyTile<typename Sequences::Sequence> key_tile;
+  Iterations<Tile> iterations;
+  // How many tiles of keys the block has had before, and for how many of these there were iterations.
+  int number, loaded;
+
+  __device__ void find_iterations(const typename Sequences::Backward& p) {
+    iterations = Iterations<Tile>(
+        Sequences::mask(p, key_tile.sequence),
+        key_tile.tile * KernelTraits<Tile>::kKeys,
+        key_tile.head * p.group_splits + key_tile.split,
+        p.heads / p.kv_heads,
+        p.group_splits);
+  }
+  // By a warp, of what its threads have in common.
+  __device__ BlockWork in_registers(const typename Sequences::Backward& p) const {
+    BlockWork work{Sequences::broadcast(key_tile), {}, same_in_warp(number), same_in_warp(loaded)};
+    work.find_iterations(p);
+    return work;
+  }
+};
+
 template <typename Tile>
 struct Barriers {
   using Traits = KernelTraits<Tile>;
   MBarrier full_keys, full_values;
+  // Where blocks draw tiles of keys: no consumer reads keys and values any more; and the gradients that take their
+  // place have been stored.
+  MBarrier read_keys, empty_keys;
   MBarrier full_queries[Traits::kQueryStages], empty_queries[Traits::kQueryStages];
   MBarrier full_grads[Traits::kGradStages], empty_grads[Traits::kGradStages];
 
   __device__ void init() {
     full_keys.init(1);
     full_values.init(1);
+    read_keys.init(Traits::kConsumers);
+    empty_keys.init(1 + Traits::kConsumers);
     for (int stage = 0; stage < std::max(Traits::kQueryStages, Traits::kGradStages); ++stage) {
       if (stage < Traits::kQueryStages) {
         full_queries[stage].init(1);
@@ -228,11 +258,16 @@ __device__ void produce(
     const typename Sequences::Tensors& tensors,
     char* shared,
     Barriers<Tile>& barriers,
-    const Iterations<Tile>& iterations,
-    const KeyTile<typename Sequences::Sequence>& key_tile) {
+    Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
+    const BlockWork<Tile, Sequences>& work) {
   using Traits = KernelTraits<Tile>;
   constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys;
-  Rings<Tile::kQueryStages, Tile::kGradStages> rings;
+  const auto& iterations = work.iterations;
+  const auto& key_tile = work.key_tile;
+  if (Tile::kDraws) {
+    barriers.empty_keys.wait((work.number + 1) % 2);
+    barriers.empty_keys.arrive();  // Consumers could be a phase ahead otherwise, where they have no iterations.
+  }
   auto rows = iterations.first();
   for (int iteration = 0; iteration < iterations.count; ++iteration, iterations.advance(rows)) {
 #pragma unroll 1
@@ -320,7 +355,6 @@ __device__ void reduce_grad_q(
   constexpr int kThreads = kWarpgroup + kWarp;
   const bool leads = threadIdx.x % kWarp == 0;
   constexpr bool kTakesTurns = Tile::kOrdered && !kStores;
-  for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
   auto rows = iterations.first();
   for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
     const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
@@ -356,6 +390,12 @@ __device__ void reduce_grad_q(
     named_barrier_arrive(kShareEmpty + Traits::kConsumers - 1, kThreads);
     if (kTakesTurns && leads) turn.pass();
   }
+}
+
+// For that warp, before the first tile of keys: consumers may write their shares.
+template <typename Tile>
+__device__ void let_consumers_share() {
+  for (int part = 0; part < Tile::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kWarpgroup + kWarp);
 }
 
 // Chooses one of both.
@@ -631,12 +671,12 @@ struct DsTile {
   static constexpr int kThreads = Traits::kConsumers * kWarpgroup;
   char* tile;
   int consumer;
-  bool was_read;  // By the iteration before.
+  bool was_read;  // By an iteration before.
 
-  __device__ DsTile(char* shared, int consumer, int iteration)
+  __device__ DsTile(char* shared, int consumer, int iteration, bool was_read)
       : tile(shared + Traits::kDsOffset + (kOneStep ? iteration % 2 * Traits::kDsBytes : 0)),
         consumer(consumer),
-        was_read(iteration > 0) {}
+        was_read(was_read) {}
 
   __device__ char* panel(int step) const { return tile + step * kPanelBytes<Traits::kKeys>; }
   __device__ const char* own_panel() const { return panel(Traits::kSharesRows ? consumer : 0); }
@@ -683,14 +723,14 @@ __device__ __forceinline__ void iterate(
     char* shared,
     Barriers<Tile>& barriers,
     Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
-    int iteration,
+    const DsTile<Tile>& ds_tile,
     int first_key,
     int first_row) {
   using Traits = KernelTraits<Tile>;
   constexpr int kSteps = Traits::kSteps;
   constexpr bool kKeysLast = kSteps == 1;  // Whether the GEMM for grad_k comes after that for grad_q.
-  DsTile<Tile> ds_tile(shared, keys.consumer, iteration);
-  int query_stage, grad_stage;  // Of the latest step.
+  // Of the latest step.
+  int query_stage, grad_stage;
   const char* q;
   uint32_t rounded[Tile::kStepRows / 16][4];
 #pragma unroll
@@ -866,44 +906,15 @@ __device__ __forceinline__ void accumulate_values(
   wait_for_grad_v();
 }
 
+// The epilogue: the gradients of keys and values.
 template <typename T, typename Tile, typename Sequences>
-__device__ void consume(
+__device__ __forceinline__ void store_gradients(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
     char* shared,
-    Barriers<Tile>& barriers,
-    const Iterations<Tile>& iterations,
+    Keys<T, Tile>& keys,
     const KeyTile<typename Sequences::Sequence>& key_tile) {
   using Traits = KernelTraits<Tile>;
-  Keys<T, Tile> keys;
-  const auto& mask = Sequences::mask(p, key_tile.sequence);
-  const int first_key = key_tile.tile * Traits::kKeys + keys.consumer * kWgmmaRows;
-  keys.clear();
-  if (iterations.count > 0) {
-    barriers.full_keys.wait(0);
-    if constexpr (Tile::kGradients == Gradients::kOfValues) {
-      accumulate_values(keys, p.score, mask, shared, barriers, iterations, first_key);
-    } else {
-      barriers.full_values.wait(0);
-      Rings<Tile::kQueryStages, Tile::kGradStages> rings;
-      auto rows = iterations.first();
-#pragma unroll 1
-      for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
-        const int first_row = rows.tile * Traits::kRows;
-        if constexpr (Tile::kGradients == Gradients::kAll) {
-          iterate(keys, p.score, mask, shared, barriers, rings, step, first_key, first_row);
-        } else {
-          const auto accum_of = [&] {
-            const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
-            return p.grad_q_accum + tile * Traits::kRows * Traits::D;
-          };
-          iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum_of);
-          rings.advance();
-        }
-      }
-    }
-    named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
-  }
   if (p.group_splits > 1) {
     const int64_t tile = Sequences::key_tile_index(p, key_tile.sequence, key_tile.head, key_tile.tile, Traits::kKeys);
     float* sums = split_sums<Traits>(p, tile, key_tile.split);
@@ -916,6 +927,56 @@ __device__ void consume(
   if constexpr (Traits::kHasGradK) keys.store(shared, keys.grad_k, p.score.scale, tensors.grad_k, key_tile);
   if constexpr (Traits::kHasGradV) keys.store(values, keys.grad_v, 1, tensors.grad_v, key_tile);
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();  // Shared memory must outlive the store.
+}
+
+template <typename T, typename Tile, typename Sequences>
+__device__ void consume(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    char* shared,
+    Barriers<Tile>& barriers,
+    Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
+    const BlockWork<Tile, Sequences>& work) {
+  using Traits = KernelTraits<Tile>;
+  const auto& iterations = work.iterations;
+  const auto& key_tile = work.key_tile;
+  Keys<T, Tile> keys;
+  const auto& mask = Sequences::mask(p, key_tile.sequence);
+  const int first_key = key_tile.tile * Traits::kKeys + keys.consumer * kWgmmaRows;
+  keys.clear();
+  if (iterations.count > 0) {
+    barriers.full_keys.wait(work.loaded % 2);
+    if constexpr (Tile::kGradients == Gradients::kOfValues) {
+      accumulate_values(keys, p.score, mask, shared, barriers, iterations, first_key);
+    } else {
+      barriers.full_values.wait(work.loaded % 2);
+      auto rows = iterations.first();
+#pragma unroll 1
+      for (int step = 0; step < iterations.count; ++step, iterations.advance(rows)) {
+        const int first_row = rows.tile * Traits::kRows;
+        if constexpr (Tile::kGradients == Gradients::kAll) {
+          const DsTile<Tile> ds_tile(shared, keys.consumer, step, work.loaded + step > 0);
+          iterate(keys, p.score, mask, shared, barriers, rings, ds_tile, first_key, first_row);
+        } else {
+          const auto accum_of = [&] {
+            const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
+            return p.grad_q_accum + tile * Traits::kRows * Traits::D;
+          };
+          iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum_of);
+          rings.advance();
+        }
+      }
+    }
+    named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
+  } else if (Tile::kDraws) {
+    // What was stored last has to have left shared memory, and all threads to know, before the next phase can end.
+    barriers.empty_keys.wait((work.number + 1) % 2);
+    named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);
+  }
+  const bool says = Tile::kDraws && threadIdx.x % kWarpgroup == 0;
+  if (says) barriers.read_keys.arrive();
+  store_gradients<T, Tile, Sequences>(p, tensors, shared, keys, key_tile);
+  if (says) barriers.empty_keys.arrive();
 }
 
 // How many blocks a tile of keys has.
@@ -932,41 +993,129 @@ constexpr int shared_bytes() {
   }
 }
 
-// What a block computes: its tile of keys, and the tiles of queries that attend to it.
+// Where sequences differ in length, producers have too few registers for a block's work, and so have consumers of large
+// tiles or wide heads: they read it from shared memory wherever they need it.
+template <typename Tile>
+constexpr bool kConsumersRead =
+    Tile::kAddsRegisters || Tile::kStepRows > 64 || (Tile::kDraws && Tile::kRows > Tile::kStepRows);
+
+// The only work of a block, which producers may read from elsewhere than consumers.
 template <typename Tile, typename Sequences>
-struct BlockWork {
-  KeyTile<typename Sequences::Sequence> key_tile;
-  Iterations<Tile> iterations;
+struct OneWork {
+  const BlockWork<Tile, Sequences>&producers, &consumers;
+
+  template <int kThreads, typename Visitor>
+  __device__ __forceinline__ void visit(const typename Sequences::Backward&, const Visitor& visitor) {
+    visitor(kThreads == kWarpgroup ? consumers : producers);
+  }
+  __device__ void schedule(const typename Sequences::Backward&, const MBarrier&) {}
+};
+
+// What a block computes one after the other, in shared memory: a thread of the producer warpgroup draws the next tile
+// of keys while consumers write the gradients of the one before. So it costs no time that a block has to begin, and
+// that the reads which say where its tile is wait for each other. It draws no sooner: blocks of higher keys that begin
+// before this one would wait for it.
+//
+// A tile of keys is replaced once the gradients of keys and values, which leave by way of it, are out of shared memory
+// (empty_keys). Blocks of an OrderedTile still wait for lower tiles only: these have been drawn before, and a block
+// computes what it has drawn in ascending order.
+template <typename Tile, typename Sequences>
+struct DrawnWork {
+  using Work = BlockWork<Tile, Sequences>;
+  static constexpr unsigned int kStages = 2;
+  Work works[kStages];
+  MBarrier full[kStages], empty[kStages];
+
+  __device__ void init() {
+    for (unsigned int stage = 0; stage < kStages; ++stage) {
+      full[stage].init(1);
+      empty[stage].init(2 + Tile::kConsumers);  // The producer, the warp that adds, and consumers.
+    }
+  }
+
+  // Calls visitor with the block's works one after the other. For kThreads neighbouring threads: the one that loads,
+  // the warp that adds, or a consumer.
+  template <int kThreads, typename Visitor>
+  __device__ __forceinline__ void visit(const typename Sequences::Backward& p, const Visitor& visitor) {
+    for (unsigned int number = 0;; ++number) {
+      full[number % kStages].wait(number / kStages % 2);
+      const Work& work = works[number % kStages];
+      if (work.key_tile.tile < 0) return;
+      if constexpr (kThreads == kWarpgroup && !kConsumersRead<Tile>) {
+        visitor(work.in_registers(p));
+      } else {
+        visitor(work);
+      }
+      number = work.number;  // Read again, so that it needs no register before.
+      // All threads have read it.
+      if (kThreads == kWarp) __syncwarp();
+      if (kThreads == kWarpgroup) named_barrier_sync(kWarpgroupBarrier + threadIdx.x / kWarpgroup - 1, kWarpgroup);
+      if (threadIdx.x % kThreads == 0) empty[number % kStages].arrive();
+    }
+  }
+
+  // For one thread. next_key_tile(): the next tile, or -1 in place of its number after the last.
+  template <typename NextKeyTile>
+  __device__ __forceinline__ void schedule(
+      const typename Sequences::Backward& p, const MBarrier& read_keys, const NextKeyTile& next_key_tile) {
+    int loaded = 0;
+    for (unsigned int number = 0;; ++number) {
+      read_keys.wait((number + 1) % 2);
+      empty[number % kStages].wait((number / kStages + 1) % 2);
+      Work& work = works[number % kStages];
+      work.key_tile = next_key_tile();
+      const bool is_valid = work.key_tile.tile >= 0;
+      if (is_valid) {
+        work.find_iterations(p);
+        work.number = number;
+        work.loaded = loaded;
+        loaded += work.iterations.count > 0;
+      }
+      full[number % kStages].arrive();
+      if (!is_valid) return;
+    }
+  }
 };
 
 // What the warps of a block do, by their roles.
-template <typename T, typename Tile, typename Sequences>
+template <typename T, typename Tile, typename Sequences, typename Works, typename... NextKeyTile>
 __device__ __forceinline__ void run_warps(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
     char* shared,
     Barriers<Tile>& barriers,
-    const BlockWork<Tile, Sequences>& producers_work,
-    const BlockWork<Tile, Sequences>& consumers_work) {
+    Works& works,
+    const NextKeyTile&... next_key_tile) {
   using Traits = KernelTraits<Tile>;
+  Rings<Tile::kQueryStages, Tile::kGradStages> rings;
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
-    const auto& [key_tile, iterations] = producers_work;
-    if (threadIdx.x == 0) produce<Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
-    if constexpr (Traits::kHasAdder) {
-      if (threadIdx.x / kWarp == 1) {
+    if (threadIdx.x == 0) {
+      works.template visit<1>(
+          p, [&](const auto& work) { produce<Tile, Sequences>(p, tensors, shared, barriers, rings, work); });
+    } else if (Traits::kHasAdder && threadIdx.x / kWarp == 1) {
+      if constexpr (Traits::kStagesShares) let_consumers_share<Tile>();
+      works.template visit<kWarp>(p, [&](const auto& work) {
         if constexpr (Traits::kStagesShares) {
-          reduce_or_store_grad_q<Tile, Sequences>(p, tensors, shared, iterations, key_tile);
-        } else {
-          let_consumers_add<Tile, Sequences>(p, iterations, key_tile);
+          reduce_or_store_grad_q<Tile, Sequences>(p, tensors, shared, work.iterations, work.key_tile);
+        } else if constexpr (Traits::kHasAdder) {
+          let_consumers_add<Tile, Sequences>(p, work.iterations, work.key_tile);
         }
-      }
+      });
+    } else if (Tile::kDraws && threadIdx.x == 2 * kWarp) {
+      works.schedule(p, barriers.read_keys, next_key_tile...);
     }
   } else {
     take_registers<Tile::Registers::kConsumer>();
-    const auto& [key_tile, iterations] = consumers_work;
-    consume<T, Tile, Sequences>(p, tensors, shared, barriers, iterations, key_tile);
+    works.template visit<kWarpgroup>(
+        p, [&](const auto& work) { consume<T, Tile, Sequences>(p, tensors, shared, barriers, rings, work); });
   }
+}
+
+// The block's dynamic shared memory, aligned.
+__device__ inline char* aligned_shared() {
+  extern __shared__ char unaligned[];
+  return unaligned + (kSwizzleAlignment - shared_address(unaligned) % kSwizzleAlignment) % kSwizzleAlignment;
 }
 
 // A block of the kernel, for this tile of keys.
@@ -975,29 +1124,40 @@ __device__ void backward_block(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
     const KeyTile<typename Sequences::Sequence>& key_tile) {
-  extern __shared__ char unaligned[];
   __shared__ Barriers<Tile> barriers;
-  char* shared = unaligned + (kSwizzleAlignment - shared_address(unaligned) % kSwizzleAlignment) % kSwizzleAlignment;
+  char* shared = aligned_shared();
   if (threadIdx.x == 0) barriers.init();
-  const Iterations<Tile> iterations(
-      Sequences::mask(p, key_tile.sequence),
-      key_tile.tile * KernelTraits<Tile>::kKeys,
-      key_tile.head * p.group_splits + key_tile.split,
-      p.heads / p.kv_heads,
-      p.group_splits);
-  const BlockWork<Tile, Sequences> work = {key_tile, iterations};
+  using Work = BlockWork<Tile, Sequences>;
+  Work work{key_tile, {}, 0, 0};
+  work.find_iterations(p);
   if constexpr (Sequences::kRagged) {
-    // Producers have too few registers, and so have consumers of large tiles or wide heads: they read it again wherever
-    // they need it.
-    constexpr bool kConsumersRead = Tile::kAddsRegisters || Tile::kStepRows > 64;
-    __shared__ BlockWork<Tile, Sequences> kept;
+    __shared__ Work kept;
     if (threadIdx.x == 0) kept = work;
     __syncthreads();
-    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, kept, kConsumersRead ? kept : work);
+    OneWork<Tile, Sequences> works{kept, kConsumersRead<Tile> ? kept : work};
+    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, works);
   } else {
     __syncthreads();
-    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, work, work);
+    OneWork<Tile, Sequences> works{work, work};
+    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, works);
   }
+}
+
+// A block for all tiles of keys that it draws: see DrawnWork.
+template <typename T, typename Tile, typename Sequences, typename NextKeyTile>
+__device__ void backward_block_of_drawn_tiles(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    const NextKeyTile& next_key_tile) {
+  __shared__ Barriers<Tile> barriers;
+  __shared__ DrawnWork<Tile, Sequences> works;
+  if (threadIdx.x == 0) {
+    barriers.init();
+    works.init();
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  run_warps<T, Tile, Sequences>(p, tensors, aligned_shared(), barriers, works, next_key_tile);
 }
 
 // One of the blocks for this tile of keys.
@@ -1047,19 +1207,21 @@ __device__ void clear_grad_q(float* accum, int64_t tile, int part) {
 // LSE of infinity, so that their weights are 0. Also zeros what the accumulator of grad_q needs: its values or, of an
 // ordered backward, the progress.
 template <typename T, typename Tile, typename Sequences>
-__device__ void prepare_rows(const typename Sequences::Backward& p) {
+__device__ void prepare_rows(const typename Sequences::Backward& p, int block) {
   let_next_kernel_start();
   constexpr int kLength = kVectorLength<T>, kLanes = kDeltaLanes<Tile>, kBlockRows = kPrepareRows<Tile>;
   constexpr int kRows = KernelTraits<Tile>::kRows, kBlocks = kRows / kBlockRows;
   static_assert(kRows % kBlockRows == 0, "a block's rows are of one tile");
-  const int64_t tile = blockIdx.x / kBlocks;
-  const int part = blockIdx.x % kBlocks;
+  const int64_t tile = block / kBlocks;
+  const int part = block % kBlocks;
   const auto rows = Sequences::template padded_tile<kRows>(p, tile);
-  if (Tile::kOrdered && blockIdx.x == 0 && threadIdx.x == 0) p.progress[0] = 0;
-  if (rows.count <= 0) return;
+  if (Tile::kOrdered && block == 0 && threadIdx.x == 0) p.progress[0] = 0;
+  // Also where no rows are expected: sequences whose ends do not ascend may have a tile there all the same.
   if constexpr (Tile::kOrdered) {
     if (part == 0 && threadIdx.x == 0) *Turn::of(p.progress, tile, 0).added = 0;
-  } else if constexpr (!Tile::kSingle) {
+  }
+  if (rows.count <= 0) return;
+  if constexpr (!Tile::kOrdered && !Tile::kSingle) {
     if (rows.keys > 0 && !is_single<Tile>(rows.keys)) clear_grad_q<Tile>(p.grad_q_accum, tile, part);
   }
   const int lane = threadIdx.x % kLanes;
@@ -1140,39 +1302,59 @@ __device__ void convert_sums(
   }
 }
 
-// Writes a tile of grad_q or, of blocks after those for the `query_tiles` of these, kSumRows rows of grad_k or grad_v
-// from splits. A SingleTile leaves the former alone.
+// A tile in shared memory, for convert_sums.
+template <typename Tile>
+struct ConvertedTile {
+  static constexpr int kTileRows = std::max(KernelTraits<Tile>::kRows, KernelTraits<Tile>::kSumRows);
+  alignas(kSwizzleAlignment) char data[kTileBytes<kTileRows, Tile::kDims>];
+};
+
+// Writes a tile of grad_q: the one with this index in the accumulator.
+template <typename T, typename Tile, typename Backward, typename Rows>
+__device__ void convert_queries(const Backward& p, int64_t index, const Rows& rows, ConvertedTile<Tile>& converted) {
+  constexpr int kRows = KernelTraits<Tile>::kRows, D = KernelTraits<Tile>::D;
+  // Nothing was stored for queries that attend to no key.
+  const bool has_keys = Tile::kOrdered ? *Turn::of(p.progress, index, 0).added > 0 : rows.keys > 0;
+  const float* sums = p.grad_q_accum + index * kRows * D;
+  convert_sums<T, Tile, kRows, D>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, converted.data);
+}
+
+// Writes kSumRows rows of grad_k or grad_v from splits: part `part` of all.
 template <typename T, typename Tile, typename Sequences>
-__device__ void convert_tile(const typename Sequences::Backward& p, int64_t query_tiles) {
+__device__ void convert_split(const typename Sequences::Backward& p, int64_t part, ConvertedTile<Tile>& converted) {
   using Traits = KernelTraits<Tile>;
-  constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
+  constexpr int kKeys = Traits::kKeys, D = Traits::D, V = Traits::V;
   constexpr int kSumRows = Traits::kSumRows, kSteps = kKeys / kSumRows, kStep = kKeys * (D + V);
-  __shared__ alignas(kSwizzleAlignment) char tile[kTileBytes<std::max(kRows, kSumRows), D>];
-  wait_for_kernel_before();
-  if (!Tile::kSingle && blockIdx.x < query_tiles) {
-    const auto rows = Sequences::template padded_tile<kRows>(p, blockIdx.x);
-    if (rows.count <= 0 || is_single<Tile>(rows.keys)) return;
-    // Nothing was stored for queries that attend to no key.
-    const bool has_keys = Tile::kOrdered ? *Turn::of(p.progress, blockIdx.x, 0).added > 0 : rows.keys > 0;
-    const float* sums = p.grad_q_accum + int64_t(blockIdx.x) * kRows * D;
-    convert_sums<T, Tile, kRows, D>(sums, has_keys, 0, p.score.scale, p.grad_q, rows, p.dim, tile);
-    return;
-  }
-  const int64_t index = (blockIdx.x - query_tiles) / 2, key_tile = index / kSteps;
-  const bool is_v = (blockIdx.x - query_tiles) % 2;
+  const int64_t index = part / 2, key_tile = index / kSteps;
+  const bool is_v = part % 2;
   const int first = index % kSteps;
   auto rows = Sequences::template padded_key_tile<kKeys>(p, key_tile);
   rows.first += first * kSumRows;
   rows.count -= first * kSumRows;
+  if (rows.count <= 0) return;  // Nothing was left there.
   const float* tile_sums = split_sums<Traits>(p, key_tile, 0);
   const int splits = p.group_splits;
   const float scale = p.score.scale;
   if (is_v) {
     const float* sums = tile_sums + kKeys * D + first * kSumRows * V;
-    convert_sums<T, Tile, kSumRows, V>(sums, splits, kStep, 1, p.grad_v, rows, p.v.dims, tile);
+    convert_sums<T, Tile, kSumRows, V>(sums, splits, kStep, 1, p.grad_v, rows, p.v.dims, converted.data);
   } else {
     const float* sums = tile_sums + first * kSumRows * D;
-    convert_sums<T, Tile, kSumRows, D>(sums, splits, kStep, scale, p.grad_k, rows, p.dim, tile);
+    convert_sums<T, Tile, kSumRows, D>(sums, splits, kStep, scale, p.grad_k, rows, p.dim, converted.data);
+  }
+}
+
+// A block writes a tile of grad_q or, after the blocks for the `query_tiles` of these, a part of grad_k or grad_v from
+// splits.
+template <typename T, typename Tile, typename Sequences>
+__device__ void convert_tile(const typename Sequences::Backward& p, int64_t query_tiles) {
+  __shared__ ConvertedTile<Tile> converted;
+  wait_for_kernel_before();
+  if (blockIdx.x >= query_tiles) {
+    convert_split<T, Tile, Sequences>(p, blockIdx.x - query_tiles, converted);
+  } else if constexpr (!Tile::kSingle) {
+    const auto rows = Sequences::template padded_tile<KernelTraits<Tile>::kRows>(p, blockIdx.x);
+    if (rows.count > 0) convert_queries<T, Tile>(p, blockIdx.x, rows, converted);
   }
 }
 

@@ -54,6 +54,14 @@ struct TileScheduler : DrawnTiles {
     return static_cast<int>(ceil_div(groups, sections)) * group;
   }
 
+  // With so many tiles of a head, none of them late.
+  __device__ TileScheduler with_tiles(int head_tiles) const {
+    TileScheduler scheduler = *this;
+    scheduler.early = head_tiles;
+    scheduler.tiles = head_tiles * batch_heads;
+    return scheduler;
+  }
+
   struct Coordinates {
     int batch, head, tile;
   };

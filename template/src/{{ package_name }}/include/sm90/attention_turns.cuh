@@ -1,8 +1,8 @@
 // Turns, by which the deterministic backward adds to grad_q in a fixed order.
 //
 // Blocks whose keys a tile of queries attends to add to its grad_q one after the other, in ascending order of their
-// keys. The scratch `progress` holds how many blocks have begun, then for each tile of queries how many have added to
-// it; prepare_rows zeros it.
+// keys. The scratch `progress` holds how many blocks have begun or, of those that draw their tiles of keys, how many
+// tiles have been drawn; then for each tile of queries how many blocks have added to it. prepare_rows zeros it.
 //
 // A block waits for blocks of lower keys only, all of which have begun: blocks take tiles of keys in the order in which
 // they begin themselves, since CUDA does not promise that this is the order of their indices. They visit tiles of
@@ -40,7 +40,7 @@ struct Turn {
     int count;
     do {
       asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(count) : "l"(added) : "memory");
-    } while (count != before);
+    } while (count < before);
     fence_async_global();
   }
 
@@ -48,7 +48,8 @@ struct Turn {
   // barrier with this one is released with it.
   __device__ void pass() const {
     tma_store_wait();
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(added), "r"(before + 1) : "memory");
+    // Sequences whose ends do not ascend have tiles in common: the count never falls, so that no block waits for ever.
+    asm volatile("red.release.gpu.global.max.s32 [%0], %1;" ::"l"(added), "r"(before + 1) : "memory");
   }
 };
 

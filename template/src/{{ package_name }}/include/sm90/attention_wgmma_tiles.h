@@ -77,7 +77,7 @@ struct BackwardTile {
   static constexpr int kBlocks = kConsumers == 1 ? 2 : 1;  // Resident blocks of a multiprocessor.
   using Registers = attention::sm90::Registers<kConsumers, kDims == 96 ? 40 : 24, kBlocks>;
   static constexpr bool kOrdered = false, kSingle = false;
-  static constexpr bool kFindsSingle = false;  // See MixedTile.
+  static constexpr bool kFindsSingle = false, kDraws = false;  // See MixedTile.
   // Tiles of dS^T in shared memory: of this iteration and the last.
   static constexpr int kDsTiles = kRows > kStepRows ? 1 : 2;
   // Whether grad_q is added from registers, not by way of shared memory.
@@ -103,10 +103,11 @@ struct SingleTile : BackwardTile<D, Tuned, kWarpgroups> {
   static constexpr bool kSingle = true;
 };
 
-// Of sequences of different lengths: one that has a single tile of keys is treated as by a SingleTile.
+// Of sequences of different lengths: one that has a single tile of keys is treated as by a SingleTile, and a block
+// draws one tile of keys after the other.
 template <typename Tile>
 struct MixedTile : Tile {
-  static constexpr bool kFindsSingle = true;
+  static constexpr bool kFindsSingle = true, kDraws = true;
 };
 
 // A block for heads of more than 128 dimensions, and values of V. A thread's registers hold one gradient of 64 keys, so
