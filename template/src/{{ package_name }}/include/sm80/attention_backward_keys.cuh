@@ -366,6 +366,7 @@ __device__ void backward_keys_tile(
 template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void convert_tile(const Problem& p, const Sequence& sequence, int head, int tile) {
   using Block = KeysBlock<T, D, V, Tuned>;
+  if (tile * Block::kRows >= sequence.mask().queries) return;
   constexpr int kChunks = Block::kQueryDims / 8, kPieces = Block::kQueryRows / 8 * kChunks;  // Of a warp.
   const float* source = p.grad_q_accum + (sequence.first_tile(head, Block::kRows) + tile) * Block::kRows * D;
   const auto target = sequence.template query_rows<T>(p.grad_q, head);
@@ -377,7 +378,8 @@ __device__ void convert_tile(const Problem& p, const Sequence& sequence, int hea
     const int chunk = piece % kPieces / 2 % kChunks, fragment = piece % kPieces / 2 / kChunks;
     const float4* const pairs = reinterpret_cast<const float4*>(source + piece * 2 * kWarpSize) + i % 8;
     const float4 even = pairs[0], odd = pairs[kWarpSize / 4];
-    const int row = tile * Block::kRows + warp % Block::kWarpsByRow * Block::kQueryRows + fragment * 16 + half * 8 + i % 8;
+    const int row_in_tile = warp % Block::kWarpsByRow * Block::kQueryRows + fragment * 16 + half * 8 + i % 8;
+    const int row = tile * Block::kRows + row_in_tile;
     const int dim = warp / Block::kWarpsByRow * Block::kQueryDims + chunk * 8;
     if (row < sequence.mask().queries && dim < p.dim) {
       *reinterpret_cast<uint4*>(target[row] + dim) = {
