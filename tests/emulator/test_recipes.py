@@ -319,10 +319,15 @@ ATTENTION = [
 SMALL_GPUS = (75, 89)
 
 
+def code_for(gpu: int) -> int:
+    """The compute capability that the kernels of sm80/ are compiled for, for a GPU by its own."""
+    return gpu if gpu == 90 else min(gpu, 80)
+
+
 @pytest.fixture
 def flash_attention(compiled):
     """The kernels of sm80/ for a GPU, by its compute capability."""
-    return lambda gpu=89: compiled("flash_attention", capability=min(gpu, 80))
+    return lambda gpu=89: compiled("flash_attention", capability=code_for(gpu))
 
 
 # Few queries. Head dimension; batch, heads, heads of keys, queries, keys, dimension; splits, warps; options.
@@ -404,7 +409,7 @@ def test_flash_attention_with_an_infinite_key(flash_attention, memory, dims):
 
 
 @pytest.mark.parametrize("dims, shape, options", ATTENTION)
-@pytest.mark.parametrize("gpu", SMALL_GPUS)
+@pytest.mark.parametrize("gpu", with_sample((*SMALL_GPUS, 90), set(SMALL_GPUS)))
 @pytest.mark.parametrize("seed", with_sample(SEEDS, {8}))
 def test_flash_attention(flash_attention, reference, memory, dims, shape, options, gpu, seed):
     library, schedule = flash_attention(gpu), {"seed": seed, "capability": gpu}
@@ -439,10 +444,10 @@ WIDE = [
 
 
 @pytest.mark.parametrize("dims, shape, value_dim, options", WIDE)
-@pytest.mark.parametrize("gpu", with_sample((75, 80, 89), {80, 89}))
+@pytest.mark.parametrize("gpu", with_sample((75, 80, 89, 90), {80, 89}))
 def test_flash_attention_of_wide_heads(compiled, reference, memory, dims, shape, value_dim, options, gpu):
     """On GPUs with little shared memory and with more of it, whose tiles differ; decoded, and with split keys."""
-    library = compiled("flash_attention", capability=min(gpu, 80), entry="flash_attention_wide")
+    library = compiled("flash_attention", capability=code_for(gpu), entry="flash_attention_wide")
     attention = Attention(memory, dims, shape, gpu, value_dim=value_dim, **options)
     leaves = [t.float().requires_grad_() for t in (attention.q, attention.k, attention.v)]
     expected, expected_lse = reference("flash_attention").flash_attention(*leaves, **options, return_lse=True)

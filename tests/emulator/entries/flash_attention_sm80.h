@@ -2,6 +2,9 @@
 
 #pragma once
 
+// As the build says of code for 9.0a.
+#define HAS_SM_90A (EMULATED_CUDA_ARCH == 900)
+
 #include "flash_attention_problem.h"
 #include "sm80/backward_delta.cu"
 #include "sm80/backward_keys.cu"

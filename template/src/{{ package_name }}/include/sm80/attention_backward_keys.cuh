@@ -85,10 +85,13 @@ struct KeysBlock {
       const int row = thread % kRows;
       const bool is_lse = thread < kRows;
       const int64_t index = sequence.stats_row(tile.head, tile.first_row + row);
+      float* const stat = reinterpret_cast<float*>(shared + kStats + stage * 2 * kStatBytes) + thread;
       // Rows past the last get an LSE of infinity, so that their weights are 0.
-      const float padding = is_lse ? INFINITY : 0;
-      reinterpret_cast<float*>(shared + kStats + stage * 2 * kStatBytes)[thread] =
-          row < rows ? (is_lse ? p.lse : p.delta)[index] : padding;
+      if (row < rows) {
+        cp_async_4(stat, (is_lse ? p.lse : p.delta) + index);
+      } else {
+        *stat = is_lse ? INFINITY : 0;
+      }
     }
   }
 
@@ -358,24 +361,32 @@ __device__ void backward_keys_tile(
   }
 }
 
-// Scales and rounds a tile of the accumulator, which it reads in the order in which add_grad_q leaves it: neighbours in
-// a row are kWarpSize floats apart.
+// Scales and rounds a tile of the accumulator, 8 dimensions of a row at a time. In the order in which add_grad_q leaves
+// these, the even ones are neighbours, and so are the odd ones, kWarpSize floats further on.
 template <typename T, int D, int V, typename Tuned, typename Problem, typename Sequence>
 __device__ void convert_tile(const Problem& p, const Sequence& sequence, int head, int tile) {
   using Block = KeysBlock<T, D, V, Tuned>;
-  const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
-  const float* source = p.grad_q_accum + (sequence.first_tile(head, Block::kRows) + tile) * Block::kRows * D +
-                        warp * Block::kQueryRows * Block::kQueryDims + lane;
+  if (tile * Block::kRows >= sequence.mask().queries) return;
+  constexpr int kChunks = Block::kQueryDims / 8, kPieces = Block::kQueryRows / 8 * kChunks;  // Of a warp.
+  const float* source = p.grad_q_accum + (sequence.first_tile(head, Block::kRows) + tile) * Block::kRows * D;
   const auto target = sequence.template query_rows<T>(p.grad_q, head);
-  const int first_row = tile * Block::kRows + warp % Block::kWarpsByRow * Block::kQueryRows + lane / 4;
-  const int first_dim = warp / Block::kWarpsByRow * Block::kQueryDims + lane % 4 * 2;
+  const float scale = p.score.scale;
 #pragma unroll
-  for (int i = 0; i < Block::kQueryRows * Block::kQueryDims / kWarpSize; i += 2) {
-    const int row = first_row + i / (Block::kQueryDims / 2) * 16 + i / 2 % 2 * 8;
-    const int dim = first_dim + i % (Block::kQueryDims / 2) / 4 * 8;
+  for (int i = threadIdx.x; i < Block::kRows * D / 8; i += Block::kThreads) {
+    // A piece is 8 rows of 8 dimensions: half of a block of an accumulator.
+    const int piece = i / 8, warp = piece / kPieces, half = piece % 2;
+    const int chunk = piece % kPieces / 2 % kChunks, fragment = piece % kPieces / 2 / kChunks;
+    const float4* const pairs = reinterpret_cast<const float4*>(source + piece * 2 * kWarpSize) + i % 8;
+    const float4 even = pairs[0], odd = pairs[kWarpSize / 4];
+    const int row_in_tile = warp % Block::kWarpsByRow * Block::kQueryRows + fragment * 16 + half * 8 + i % 8;
+    const int row = tile * Block::kRows + row_in_tile;
+    const int dim = warp / Block::kWarpsByRow * Block::kQueryDims + chunk * 8;
     if (row < sequence.mask().queries && dim < p.dim) {
-      *reinterpret_cast<uint32_t*>(target[row] + dim) =
-          pack<T>(source[i * kWarpSize] * p.score.scale, source[(i + 1) * kWarpSize] * p.score.scale);
+      *reinterpret_cast<uint4*>(target[row] + dim) = {
+          pack<T>(even.x * scale, odd.x * scale),
+          pack<T>(even.y * scale, odd.y * scale),
+          pack<T>(even.z * scale, odd.z * scale),
+          pack<T>(even.w * scale, odd.w * scale)};
     }
   }
 }

@@ -82,7 +82,7 @@ struct ForwardBlock {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ / 100 != 9
       constexpr int kUnrolled = 1;
 #else
-      constexpr int kUnrolled = D == 96 ? 1 : 2;
+      constexpr int kUnrolled = D == 96 || (D == 128 && kKeys > 48) ? 1 : 2;
 #endif
 #pragma unroll kUnrolled
       for (int i = 0; i < 2; ++i) {

@@ -24,6 +24,15 @@ __device__ inline void cp_async_16(void* shared, const void* global, bool valid)
 #endif
 }
 
+// Copies 4 bytes between addresses that are multiples of 4.
+__device__ inline void cp_async_4(void* shared, const void* global) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  *static_cast<uint32_t*>(shared) = __ldg(static_cast<const uint32_t*>(global));
+#else
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+#endif
+}
+
 __device__ inline void cp_async_commit() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
