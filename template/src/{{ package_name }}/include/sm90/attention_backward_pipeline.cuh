@@ -1130,7 +1130,8 @@ __device__ void backward_block(
   using Work = BlockWork<Tile, Sequences>;
   Work work{key_tile, {}, 0, 0};
   work.find_iterations(p);
-  if constexpr (Sequences::kRagged) {
+  // Registers are short where wide heads add in a fixed order, too.
+  if constexpr (Sequences::kRagged || (Tile::kOrdered && Tile::kGradients != Gradients::kAll)) {
     __shared__ Work kept;
     if (threadIdx.x == 0) kept = work;
     __syncthreads();
