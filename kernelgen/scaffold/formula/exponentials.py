@@ -1,4 +1,4 @@
-"""Exponentials of a row that are another one over their sum, as in the gradients of log_softmax and logsumexp.
+"""Exponentials of a row that equal other exponentials divided by their sum, as in log_softmax's gradient.
 
 exp(x - max - log(sum)), where sum is that of exp(x - max), is exp(x - max) / sum: the exponential that the pass of the
 sum computes, which a CPU keeps. It is closer, too: the logarithm of a sum has a last bit of its own.

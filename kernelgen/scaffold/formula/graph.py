@@ -45,13 +45,13 @@ class Node:
 
 Value = Node | Name | Number
 
-# What a last bit more or less changes much: a function of such an operator's argument has steps.
-_STEPS = {"round", "floor", "ceil", "trunc", "sign", "remainder", "fmod", "to_bool"}
-_STEPS |= {"to_int8", "to_uint8", "to_int16", "to_int32", "to_int64", "to_float8_e4m3fn", "to_float8_e5m2"}
-_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
-_STEPS |= _COMPARISONS
 # Arithmetic of these is written as it was traced: it wraps around.
 _INTEGERS = {"int8", "uint8", "int16", "int32", "int64"}
+# What a last bit more or less changes much: a function of such an operator's argument has steps.
+_STEPS = {"round", "floor", "ceil", "trunc", "sign", "remainder", "fmod", "to_bool"}
+_STEPS |= {f"to_{code}" for code in (*_INTEGERS, "float8_e4m3fn", "float8_e5m2")}
+_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
+_STEPS |= _COMPARISONS
 # How a formula calls the place of an element along the last two dimensions.
 COORDINATES = {-2: "row", -1: "column"}
 COORDINATES_OF_ELEMENT = {dim: Name(text, "float", "element") for dim, text in COORDINATES.items()}
