@@ -196,11 +196,11 @@ def distilled(x: Tensor, teacher: Tensor) -> Tensor:
 
 
 def awkward(
-    rows: Tensor, elements: Tensor, k: float = 2.0, place: float = 1.0, first: int = 3, index: float = 1.0
+    rows: Tensor, elements: Tensor, k: float = 2.0, place: float = 1.0, first: int = 3, last: float = 1.0, step: int = 2
 ) -> Tensor:
     """Names that the stamped sources use themselves."""
     kernel = rows * k + elements * place
-    return kernel * first + index
+    return kernel * first + last / step
 
 
 def chunked_geglu(x: Tensor) -> Tensor:

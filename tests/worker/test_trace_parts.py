@@ -124,3 +124,30 @@ def test_points_have_so_many_numbers_and_no_more(name, parts):
 
 def test_a_dimension_of_any_size_is_no_point():
     assert not trace(POINTWISE, "rotate_pairs")["assumption"]["exact"]
+
+
+@pytest.mark.parametrize(
+    ("body", "numbers"),
+    [
+        ("return 0.299 * x[..., 0] + 0.587 * x[..., 1] + 0.114 * x[..., 2]", 3),
+        ("return torch.atan2(x[..., 1], x[..., 0])", 2),
+    ],
+)
+def test_a_function_that_reads_the_first_numbers_of_a_row_has_points_of_so_many(tmp_path, body, numbers):
+    facts = trace_text(tmp_path, body)["assumption"]
+    assert (facts["exact"], facts["any_size"]) == (True, True)
+    assert facts["cuts"] == {"x": {"parts": numbers, "in_turns": True}}
+
+
+def test_numbers_that_are_not_read_are_part_of_a_point_where_shapes_say_so(tmp_path):
+    body = "return x[..., 0] - x[..., 2]"
+    with pytest.raises(RefusedError):
+        trace_text(tmp_path, body)
+    calls = [{"arguments": {"x": (5, 4)}, "dtypes": {"x": "float"}, "results": [(5,)]}]
+    facts = trace_text(tmp_path, body, calls=calls)["assumption"]
+    assert facts["cuts"] == {"x": {"parts": 4, "in_turns": True}}
+
+
+def test_an_index_of_the_second_dimension_is_named_with_the_one_of_the_last(tmp_path):
+    with pytest.raises(RefusedError, match=r"x\[:, 3\], which takes matrices alone; x\[\.\.\., 3\] cuts"):
+        trace_text(tmp_path, "return x[:, 3] - x[:, 1]")

@@ -28,6 +28,7 @@ from kernelgen.worker.trace.check import (
     firsts,
     fixed_dtypes,
     refuse_other_sizes,
+    refuse_unread_parts,
     refused_places,
     takes_float16,
     takes_float64,
@@ -45,6 +46,7 @@ from kernelgen.worker.trace.groups import of_groups
 from kernelgen.worker.trace.refusals import (
     TAKES_INTEGERS,
     UNKNOWN_OPERATOR,
+    AnySizeError,
     FinalError,
     OtherRowsError,
     ReducesError,
@@ -122,7 +124,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     """The same where kernels take these arguments."""
     calls = request.get("calls")
     function = load(request["source"], request["function"], arguments)
-    reasons, forward_alone, summing_all, plain, reduces, matrix = [], [], [], None, False, None
+    reasons, forward_alone, summing_all, of_points, plain, reduces, matrix = [], [], [], [], None, False, None
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
         if time.process_time() - begin > most_seconds:
@@ -148,20 +150,22 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             if assumption.cuts is not None:  # The plain case says more.
                 refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
             reasons.append(refused)
+            if isinstance(refused, AnySizeError):
+                of_points.append(replace(assumption, any_size=True))
             reduces = reduces or (isinstance(refused, ReducesError) and assumption.cuts is None)
             if refused.sums_all:
                 summing_all.append(replace(assumption, sums_all=True))
             if refused.is_of_gradient:
                 forward_alone.append((assumption, str(refused)))
         except Exception as error:  # It does not take such arguments.
-            reasons.append(of_call(error))
+            reasons.append(of_call(error, function.cut_from_front))
     if plain:
         return plain
     if matrix:
         raise matrix
     # Under what else holds, targets are integers and not, as under this, probabilities.
     composed = [replace(assumption, composed=reason) for assumption, reason in forward_alone]
-    for assumption in [*summing_all, *composed]:
+    for assumption in [*of_points, *summing_all, *composed]:
         try:
             return _with_its_shapes(assumption, function, calls)
         except FinalError:
@@ -240,6 +244,8 @@ def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dic
         refuse_other_shapes(function, facts["assumption"], assumption.sample(0), calls)
     else:
         refuse_matrices(function, assumption)
+        if assumption.any_size:
+            refuse_unread_parts(facts["paths"][0]["forward"])
     return facts
 
 
@@ -265,7 +271,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     """The graphs, for each choice of the bool arguments."""
     if assumption.recipe == "row_wise":
         _refuse_integers(assumption)
-    if assumption.exact:
+    if assumption.exact and not assumption.any_size:
         refuse_other_sizes(function, assumption)
     values = assumption.sample(0).values
     before = versions(values)

@@ -46,11 +46,12 @@ class Assumption:
     of a kernel of the gradient, which is PyTorch's of the reference then. `near`: floats are drawn near their defaults,
     where a function that refuses others takes them. `cuts`: the tensors that are as large as several parts of the shape
     of the others; None where nothing is cut, or joined of parts. `coordinates`: values may depend on where an element
-    lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements are
-    taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the dimensions, and
-    are repeated along the others, with these dimensions, from the end. `exact`: parts of what is cut are single
-    elements, as the coordinates of a point are. `split`: a dimension of some tensors is two of `rank`. `orders`: the
-    tensors whose dimensions come in another order for the function, as permute takes it."""
+    lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements
+    are taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the
+    dimensions, and are repeated along the others, with these dimensions, from the end. `exact`: parts of what is
+    cut are single elements, as the coordinates of a point are; `any_size`: the function takes longer ones, too.
+    `split`: a dimension of some tensors is two of `rank`. `orders`: the tensors whose dimensions come in another
+    order for the function, as permute takes it."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -68,6 +69,7 @@ class Assumption:
     sums_all: bool = False
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
     exact: bool = False
+    any_size: bool = False
     split: Split | None = None
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -90,7 +92,7 @@ class Assumption:
             facts["orders"] = {name: list(order) for name, order in self.orders.items()}
         if self.cuts is None:
             return facts
-        facts["exact"] = self.exact
+        facts |= {"exact": self.exact, "any_size": self.any_size}
         return facts | {"cuts": {name: cut.as_dict() for name, cut in self.cuts.items()}}
 
     def sample(self, k: int) -> Sample:

@@ -14,7 +14,7 @@ from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.evaluate import evaluate
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample, has_gradient, is_differentiable
-from kernelgen.worker.trace.refusals import RefusedError
+from kernelgen.worker.trace.refusals import AnySizeError, RefusedError
 
 # As a share of the largest number, an error that no order of operations in float64 explains, but one in float32 does.
 _INEXACT = 1e-9
@@ -54,7 +54,7 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
 
 
 def refuse_other_sizes(function: Function, assumption: Any) -> None:
-    """Raises RefusedError where the function does not mean points, which have so many numbers in the last dimension: it
+    """Raises AnySizeError where the function does not mean points, which have so many numbers in the last dimension: it
     takes longer parts, and its results are longer then."""
     of_points = _results(function, assumption.sample(0).values)
     try:
@@ -64,7 +64,16 @@ def refuse_other_sizes(function: Function, assumption: Any) -> None:
     parts = {cut.parts for cut in assumption.cuts.values()}
     are_points = [result.ndim == assumption.rank and result.shape[-1] in parts for result in of_points]
     if not any(are_points) or any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
-        raise RefusedError("parts of any size, where points were assumed", 1)
+        raise AnySizeError("parts of any size, where points were assumed", 1)
+
+
+def refuse_unread_parts(forward: dict[str, Any]) -> None:
+    """Raises RefusedError where the function does not read every part of what is cut: its points may have more."""
+    parts = [argument for node in forward["nodes"] for argument in node["arguments"] if "cut" in argument]
+    read = {(part["input"], part["part"]) for part in parts}
+    for name, count in {part["input"]: part["cut"]["parts"] for part in parts}.items():
+        if any((name, k) not in read for k in range(count)):
+            raise RefusedError(f"{name}, some of whose numbers are not read", 1)
 
 
 def takes_float64(

@@ -39,6 +39,8 @@ class Function:
         self.repeated: list[str] = []
         self.may_permute = False  # Whether something may change the order of dimensions.
         self.may_split = False  # Whether something may split a dimension into groups.
+        # An index that cuts a dimension counted from the front, with the one that counts from the end.
+        self.cut_from_front: tuple[str, str] | None = None
         self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
@@ -63,6 +65,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function.repeated = _repeated(ast.parse(source), [argument["name"] for argument in arguments])
     function.may_permute = bool(_words(ast.parse(source)) & _PERMUTING)
     function.may_split = bool(_words(ast.parse(source)) & _SPLITTING)
+    function.cut_from_front = _cut_from_front(ast.parse(source))
     function.breaks_ties = "topk" in _words(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()
@@ -125,6 +128,16 @@ def _picks(items: list[ast.expr]) -> bool:
     others = [item for item in items if item not in slices and not _is_none(item) and not _is_ellipsis(item)]
     has_bounds = any(part is not None for item in slices for part in (item.lower, item.upper, item.step))
     return has_bounds or bool(others and (slices or any(map(_is_ellipsis, items))))
+
+
+def _cut_from_front(tree: ast.AST) -> tuple[str, str] | None:
+    """The first index such as `x[:, 2]`, and `x[..., 2]`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+            *whole, last = node.slice.elts
+            if all(ast.unparse(item) == ":" for item in whole) and _picks([*whole, last]):
+                return ast.unparse(node), f"{ast.unparse(node.value)}[..., {ast.unparse(last)}]"
+    return None
 
 
 def _repeated(tree: ast.AST, names: list[str]) -> list[str]:

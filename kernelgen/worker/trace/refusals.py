@@ -24,6 +24,10 @@ class ReducesError(RefusedError):
     """The function reduces something, so that it is not pointwise whatever the dtypes are."""
 
 
+class AnySizeError(RefusedError):
+    """The function takes more numbers than a point was assumed to have."""
+
+
 class OtherRowsError(RefusedError):
     """The function reduces other dimensions than those that were taken for a row."""
 
@@ -45,10 +49,14 @@ def raised(error: Exception, when: str) -> str:
     return f"{article} {name} while it was {when}" + (f" ({text})" if text else "")
 
 
-def of_call(error: Exception) -> RefusedError:
-    """Why a function was not called with samples. Those of integers hold 0, which divides no integer."""
+def of_call(error: Exception, cut_from_front: tuple[str, str] | None) -> RefusedError:
+    """Why a function was not called with samples, which have three dimensions. Those of integers hold 0, which divides
+    no integer. `cut_from_front`: an index that cuts a dimension counted from the front, and the one to write."""
     if "ZeroDivisionError" in str(error):
         return RefusedError("a tensor of integers that may hold 0 among the divisors", UNKNOWN_OPERATOR + 1)
+    if isinstance(error, IndexError) and cut_from_front:
+        own, general = cut_from_front
+        return RefusedError(f"{own}, which takes matrices alone; {general} cuts the last dimension of any tensor")
     return RefusedError(raised(error, "called"))
 
 
