@@ -14,23 +14,22 @@ from kernelgen.scaffold.schema.identifiers import identifiers
 # What the stamped sources call things: no argument can have such a name in C++.
 _SOURCES = """
     rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
-    gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math
-    terms totals room of_totals compute compute_totals finish backward_totals has_next has_numbers part kLength
-    address read write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient
-    Place Rows Vector N T
-    step last narrow gradient has_rest rank bytes partial threads spread store kept term is_small sums_by_kernel with_totals
-    all_flat any_summed_by_kernel as_contiguous allocate_sums add_sums add_all_sums add_partial_sums element_blocks
-    empty_contiguous empty_if for_each_piece for_each_row grain_of launch_row_kernel launch_rows launch_sums launch_totals
-    of_pass row_number_t row_of rows_of_partial_sums split_backward split_forward split_rows store_evict_last store_totals
-    store_totals_of_numbers with_exponent write_turns accumulate_t dimensions_but dimensions_from
-    check_arguments check_backward_arguments check_dtype check_first check_floating check_last_dimension check_like
-    check_mask check_spread check_square
-    Accesses BackwardTensors Broadcast BroadcastElements BroadcastGradients Buffers CPU CPU_INDEPENDENT CUDA ColumnTotals
-    CudaContext Cut CutArgument Defaults FormulaTotals ForwardTensors INSTANCE_T Index Inputs Layout REGISTER_KERNEL Row
-    ResultPart RowBounds RowIndex RowTensors RowsReader STD_CUDA_CHECK ScalarType Sizes SmallElements SumGrid TotalsTensors
-    Turns TurnsReader cudaError_t cudaGetLastError cudaSuccess dim3 kBackward kBackwardReductions
-    kBackwardTotalsReductions kForward kForwardReductions kHeld kNumbers kOperandVector kResident kRowsOfOneBlock
-    kSideBySide kStep kSumResident kSummed kThreads kTotalThreads kUnroll
+    gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math terms
+    totals room of_totals compute compute_totals finish backward_totals has_next has_numbers part kLength address read
+    write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient Place Rows
+    Vector N T step last narrow gradient has_rest rank bytes partial threads spread store kept term is_small
+    sums_by_kernel with_totals all_flat any_summed_by_kernel as_contiguous allocate_sums add_sums add_all_sums
+    add_partial_sums element_blocks empty_contiguous empty_if for_each_piece for_each_row grain_of launch_row_kernel
+    launch_rows launch_sums launch_totals of_pass row_number_t row_of rows_of_partial_sums split_backward split_forward
+    split_rows store_evict_last store_totals store_totals_of_numbers with_exponent write_turns accumulate_t
+    dimensions_but dimensions_from check_arguments check_backward_arguments check_dtype check_first check_floating
+    check_last_dimension check_like check_mask check_spread check_square Accesses BackwardTensors Broadcast
+    BroadcastElements BroadcastGradients Buffers CPU CPU_INDEPENDENT CUDA ColumnTotals CudaContext Cut CutArgument
+    Defaults FormulaTotals ForwardTensors INSTANCE_T Index Inputs Layout REGISTER_KERNEL Row ResultPart RowBounds
+    RowIndex RowTensors RowsReader STD_CUDA_CHECK ScalarType Sizes SmallElements SumGrid TotalsTensors Turns TurnsReader
+    cudaError_t cudaGetLastError cudaSuccess dim3 kBackward kBackwardReductions kBackwardTotalsReductions kForward
+    kForwardReductions kHeld kNumbers kOperandVector kResident kRowsOfOneBlock kSideBySide kStep kSumResident kSummed
+    kThreads kTotalThreads kUnroll
 """
 TAKEN = frozenset(_SOURCES.split())
 DTYPES = ("float32", "float16", "bfloat16", "float64")
