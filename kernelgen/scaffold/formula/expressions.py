@@ -165,6 +165,8 @@ def _infix(node: Node, operands: list[Expression]) -> Expression:
         left, right = right, left
     if node.op in ("add", "sub") and right.text.startswith("-") and right.binding in (PRODUCT, PREFIX):
         word, right = ("-" if node.op == "add" else "+"), Expression(right.text[1:], PRODUCT)
+    if word == "||":  # Compilers ask for the parentheses of `(a && b) || c`.
+        left, right = (Expression(f"({side.text})") if side.binding == AND else side for side in (left, right))
     # `a - (b - c)` and `a / (b * c)` need theirs; so does a sum on the right, which would be added up otherwise.
     return Expression(f"{left.within(binding)} {word} {right.within(binding + 1)}", binding)
 

@@ -52,6 +52,8 @@ _STEPS = {"round", "floor", "ceil", "trunc", "sign", "remainder", "fmod", "to_bo
 _STEPS |= {f"to_{code}" for code in (*_INTEGERS, "float8_e4m3fn", "float8_e5m2")}
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 _STEPS |= _COMPARISONS
+# Arithmetic of truth values.
+_OF_TRUTH_VALUES = {"mul": "logical_and", "minimum": "logical_and", "add": "logical_or", "maximum": "logical_or"}
 # How a formula calls the place of an element along the last two dimensions.
 COORDINATES = {-2: "row", -1: "column"}
 COORDINATES_OF_ELEMENT = {dim: Name(text, "float", "element") for dim, text in COORDINATES.items()}
@@ -112,8 +114,8 @@ class Graph:
         return names
 
     def exponents(self) -> set[str]:
-        """The scalar parameters that exponents of powers are computed of."""
-        powers = [node for node in self.nodes() if node.op == "pow"]
+        """The scalar parameters that exponents of powers of tensors are computed of."""
+        powers = [node for node in self.nodes() if node.op == "pow" and node.kind != "scalar"]
         pending = [node.arguments[1] for node in powers if node.arguments[1].kind == "scalar"]
         scalars: set[str] = set()
         while pending:
@@ -259,6 +261,8 @@ class Graph:
 
     def node(self, op: str, arguments: tuple[Value, ...], dtype: str, kind: str, name: str | None) -> Value:
         """An operator's result: a simpler value that is the same, or the node that computes it already, if any."""
+        if dtype == "bool" and all(argument.dtype == "bool" for argument in arguments):
+            op = _OF_TRUTH_VALUES.get(op, op)
         simpler = (op, arguments) if dtype in _INTEGERS else _simplified(op, arguments)
         if isinstance(simpler, (Node, Name, Number)):
             return simpler

@@ -91,6 +91,8 @@ def lines(graph: Graph, results: Sequence[str], taken: Iterable[str], indent: in
 class Writer:
     """Writes values as expressions, and into lines of their own what is used twice, named by the reference, or long."""
 
+    _number = "Number"  # The type of floating-point numbers.
+
     def __init__(self, graph: Graph, taken: Iterable[str], indent: int) -> None:
         self._indent = indent
         self._names = {*_TAKEN, *taken}
@@ -119,12 +121,12 @@ class Writer:
 
     def reserve(self, node: Node) -> str:
         """A name for a node that somebody else writes."""
-        return self._free(node.name or _WORDS.get(node.op, node.op))
+        return self._free(word(node))
 
     def expression(self, value: Value, used: int = 0) -> Expression:
         """A value, in an expression for a line of which `used` columns are taken."""
         if not isinstance(value, Node):
-            return operand(value)
+            return self._leaf(value)
         if value.index in self._written:
             return self._written[value.index]
         operands = [self._operand(argument) for argument in value.arguments]
@@ -151,6 +153,9 @@ class Writer:
             self._declare(node, name)
         return self._written[node.index]
 
+    def _leaf(self, value: Value) -> Expression:
+        return operand(value)
+
     def _operand(self, value: Value) -> Expression:
         if isinstance(value, Node) and value.index not in self._written and self._deserves_a_line(value):
             self._declare(value)
@@ -164,8 +169,8 @@ class Writer:
         return self._uses[node.index] > 1 or bool(node.name) or is_limited
 
     def _declare(self, node: Node, name: str | None = None) -> None:
-        name = name or node.name or _WORDS.get(node.op, node.op)
-        kind = {"bool": "bool", "int": "int64_t", **CODES}.get(node.dtype, "Number")
+        name = name or word(node)
+        kind = {"bool": "bool", "int": "int64_t", **CODES}.get(node.dtype, self._number)
         # Room for a number behind the name.
         expression = self.expression(node, len(f"const {kind} {name}_10 = ;"))
         name = self._free(name)
@@ -188,6 +193,11 @@ class Writer:
         name = free_name(as_cpp(name), self._names)
         self._names.add(name)
         return name
+
+
+def word(node: Node) -> str:
+    """What a node's variable is called: as in the reference, or by its operator."""
+    return node.name or _WORDS.get(node.op, node.op)
 
 
 def as_cpp(name: str) -> str:

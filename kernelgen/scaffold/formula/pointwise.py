@@ -11,7 +11,9 @@ from kernelgen.scaffold.formula.expressions import INTEGERS, header_of
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.pointwise_gradient import backward
+from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.values import (
+    TAKEN,
     coordinates,
     dtypes_of,
     named_parts,
@@ -58,7 +60,11 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         *(result["cpp"] for result in results),
         *(output["cpp"] for output in written),
     ]
-    forward = body(graphs, arguments, names, written)
+    exponent_of_forward = exponent(graph for _, graph in graphs)
+    computed = Scalars([scalar["cpp"] for scalar in scalars], [*TAKEN, *names])
+    for _, graph in graphs:
+        computed.take(graph)
+    forward = body(graphs, arguments, [*names, *computed.names()], written)
     facts = {
         "dtypes": dtypes_of(traced) if any(tensor["dtype"] == "float" for tensor in tensors) else ["float32"],
         "broadcasts": assumption["broadcasts"],
@@ -66,14 +72,15 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "scalars": scalars,
         "results": results,
         "forward": forward,
-        "exponent": exponent(graph for _, graph in graphs),
+        "exponent": exponent_of_forward,
         "operations": max(len(path["forward"]["nodes"]) for path in traced["paths"]),
         "composed": assumption["composed"],
         "twice": assumption["twice"],
         "derivative": assumption["derivative"],
         **({"constants": assumption["constants"]} if assumption["constants"] else {}),
-        "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names),
+        "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names, computed),
     }
+    computed.note(facts, names_read(graph for _, graph in graphs))
     if any(node.dtype in INTEGERS and not node.op.startswith("to_") for _, graph in graphs for node in graph.nodes()):
         facts["integers"] = True
     facts |= header_of([*forward, *(facts["backward"] or {"lines": []})["lines"]])

@@ -9,10 +9,13 @@ from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
+from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.values import (
     FLOATING,
     coordinates,
+    names_of_grads,
     names_read,
+    needed_flags,
     of_other_dtype,
     scalar_of,
     schema_text,
@@ -31,8 +34,10 @@ def backward(
     results: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
     part_names: Mapping[tuple[str, int], str],
+    computed: Scalars,
 ) -> dict[str, Any] | None:
-    """The gradient: an operator of its own, whose results are as large as those of the op."""
+    """The gradient: an operator of its own, whose results are as large as those of the op. Notes in `computed` what it
+    computes of scalars."""
     if paths[0]["backward"] is None:
         return None
     floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
@@ -41,7 +46,7 @@ def backward(
     if not inputs:
         return None
     differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
-    grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
+    grads = names_of_grads(results, differentiable, schema["arguments"])
     entry = with_free_names(parse(schema_text(schema, tensors, scalars, grads, inputs)).entry())
     words = {a["name"]: a["cpp"] for a in entry["arguments"]}
     parameters = {name: words[name] for name in parameters}
@@ -67,17 +72,20 @@ def backward(
         graph = Graph(path["backward"], {**parameters, **names_of_parts}, {**named, **of_grads})
         graph.outputs = [value for value in graph.outputs if value is not None]
         graphs.append((path["flags"], graph))
+    exponent_of_backward = exponent(graph for _, graph in graphs)
+    own_scalars = [scalar_of(places_of[scalar["name"]]) for scalar in scalars]
+    for _, graph in graphs:
+        computed.take(graph, {words[scalar["name"]]: scalar["cpp"] for scalar in scalars})
     read = names_read(graph for _, graph in graphs)
     written = parts.outputs(gradients, names_of_parts)
     same_as = of_other_dtype(unchanged([graph for _, graph in graphs], list(named.values())), results)
     copies = _copies([graph for _, graph in graphs])
-    for gradient, tensor in zip(gradients, inputs, strict=True):
+    for gradient, flag in zip(gradients, needed_flags(entry, inputs), strict=True):
         same = copy = None
         if "cut" not in gradient:
             place = next(i for i, output in enumerate(written) if output["tensor"] == gradient["cpp"])
             same, copy = same_as[place], parts.uncut(copies[place], written)
-        needed = words.get(f"{tensor['name']}_needed")
-        gradient |= {"needed": needed, "same_as": same, "copy_of": copy}
+        gradient |= {"needed": flag, "same_as": same, "copy_of": copy}
     for tensor in read_by_kernel:
         own = [name for (of, _), name in names_of_parts.items() if of == tensor["name"]] or [tensor["cpp"]]
         tensor["used"] = any(name in read for name in own)
@@ -88,6 +96,7 @@ def backward(
         *words.values(),
         *(gradient["cpp"] for gradient in gradients),
         *names_of_parts.values(),
+        *computed.names(),
     ]
     facts = {
         "schema": entry,
@@ -96,14 +105,16 @@ def backward(
             for tensor in read_by_kernel[: len(grads)]
         ],
         "tensors": read_by_kernel,
-        "scalars": [scalar_of(places_of[scalar["name"]]) for scalar in scalars],
+        "scalars": own_scalars,
         "gradients": gradients,
         "places": [tensor["place"] for tensor in inputs],
-        "exponent": exponent(graph for _, graph in graphs),
+        "exponent": exponent_of_backward,
         "operations": max(len(path["backward"]["nodes"]) for path in paths),
         "lines": body(graphs, parameters, names, written),
     }
     facts["coordinates"] = coordinates(read)
+    if computed.names():
+        facts["formula_scalars"] = computed.of_formula(own_scalars, read)
     if operands is not None:
         facts |= {"operands": operands, "outputs": written}
     return facts

@@ -10,6 +10,7 @@ from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.exponentials import share_exponentials
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Node, Value
+from kernelgen.scaffold.formula.lines import free_name
 from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.row_values import (
     accesses,
@@ -20,9 +21,12 @@ from kernelgen.scaffold.formula.row_values import (
     sums_resident_threads,
 )
 from kernelgen.scaffold.formula.saved_results import reading_results
+from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.totals import take_totals
 from kernelgen.scaffold.formula.values import (
     FLOATING,
+    names_of_grads,
+    needed_flags,
     of_other_dtype,
     scalar_of,
     schema_text,
@@ -41,7 +45,9 @@ def backward(
     results: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
     part_names: Mapping[tuple[str, int], str],
+    computed: Scalars,
 ) -> dict[str, Any] | None:
+    """The gradient: an operator of its own. Notes in `computed` what it computes of scalars."""
     if path["backward"] is None:
         return None
     floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
@@ -50,9 +56,10 @@ def backward(
     if not inputs:
         return None
     differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
-    grads = ["grad"] if len(results) == 1 else [f"grad_{results[i]['name']}" for i in differentiable]
-    traced, reads = reading_results(path["backward"], path["forward"], [result["name"] for result in results])
-    read_results = [results[i]["name"] for i in reads]
+    grads = names_of_grads(results, differentiable, schema["arguments"])
+    names_of_results = [free_name(result["name"], [*parameters, *grads]) for result in results]
+    traced, reads = reading_results(path["backward"], path["forward"], names_of_results)
+    read_results = [names_of_results[i] for i in reads]
     entry = with_free_names(parse(schema_text(schema, tensors, scalars, [*grads, *read_results], inputs)).entry())
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
     places = {argument["name"]: argument for argument in entry["arguments"]}
@@ -69,8 +76,8 @@ def backward(
     read_by_kernel = [*given, *own]
     gradients = [
         parts.with_cut(value_of(result, "float"), tensor.get("cut"))
-        | {"of": tensor["name"], "needed": words.get(f"{tensor['name']}_needed"), "kind": tensor["kind"]}
-        for result, tensor in zip(entry["returns"], inputs, strict=True)
+        | {"of": tensor["name"], "needed": flag, "kind": tensor["kind"]}
+        for result, tensor, flag in zip(entry["returns"], inputs, needed_flags(entry, inputs), strict=True)
     ]
     result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
     names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
@@ -87,7 +94,11 @@ def backward(
     correct_means(graph)
     share_exponentials(graph)
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
+    own_scalars = [scalar_of(places[scalar["name"]]) for scalar in scalars]
+    computed.take(graph, {words[scalar["name"]]: scalar["cpp"] for scalar in scalars})
+    of_formula = computed.of_formula(own_scalars, graph.names()) if computed.names() else None
     names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in entry["returns"])]
+    names += computed.names()
     totals, terms = take_totals(graph, [*names, *parameters.values()])
     read = graph.names()
     for tensor in read_by_kernel:
@@ -108,7 +119,8 @@ def backward(
         "schema": entry,
         "grads": given,
         "tensors": read_by_kernel,
-        "scalars": [scalar_of(places[scalar["name"]]) for scalar in scalars],
+        "scalars": own_scalars,
+        **({"formula_scalars": of_formula} if of_formula is not None else {}),
         "gradients": gradients,
         "reads": reads,
         "places": [tensor["place"] for tensor in inputs],

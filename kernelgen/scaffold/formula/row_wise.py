@@ -22,8 +22,9 @@ from kernelgen.scaffold.formula.row_values import (
     refuse_rows_beside_parts,
     resident_threads,
 )
+from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
-from kernelgen.scaffold.formula.values import dtypes_of, named_parts, plain, scalar_of, value_of
+from kernelgen.scaffold.formula.values import TAKEN, dtypes_of, named_parts, plain, scalar_of, value_of
 
 # The elements of a row, the rows, and the first size, among the scalars of a trace.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
@@ -74,6 +75,10 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     graph = Graph(path["forward"], parameters | part_names, None, COORDINATES_OF_ROW)
     correct_means(graph)
     share_exponentials(graph)
+    scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
+    names = [*parameters.values(), *part_names.values(), *(result["cpp"] for result in schema["returns"])]
+    computed = Scalars([scalar["cpp"] for scalar in scalars], [*TAKEN, *names])
+    computed.take(graph)
     read = graph.names()
     for tensor in tensors:
         own = [name for (of, _), name in part_names.items() if of == tensor["name"]] or [tensor["cpp"]]
@@ -83,9 +88,8 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         refuse_rows_beside_parts(tensors)
     operands = parts.operands(tensors, part_names, read) if cuts is not None else tensors
     written = parts.outputs(results, part_names)
-    scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
     kinds = [(output["cpp"], _kind(output)) for output in written]
-    names = [*parameters.values(), *part_names.values(), *(result["cpp"] for result in results)]
+    names += computed.names()
     totals = _forward_totals(graph, kinds, names)
     forward = rows.lines(graph, inputs_of(operands), kinds, inputs_of_rows(operands), names)
     facts = {
@@ -113,9 +117,10 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     if cuts is not None:
         facts |= {"operands": operands, "outputs": written}
     try:
-        facts["backward"] = backward(schema, path, tensors, scalars, results, parameters, part_names)
+        facts["backward"] = backward(schema, path, tensors, scalars, results, parameters, part_names, computed)
     except KernelgenError as reason:
         facts |= {"backward": None, "composed": str(reason)}
+    computed.note(facts, read)
     of_backward = facts["backward"] or {"lines": [], "totals": None}
     of_totals = [*(totals or {"lines": []})["lines"], *(of_backward["totals"] or {"lines": []})["lines"]]
     return plain(facts | header_of([*forward, *of_backward["lines"], *of_totals]))

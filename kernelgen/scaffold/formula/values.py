@@ -9,6 +9,7 @@ from typing import Any
 from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.expressions import CODES
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph, Name
+from kernelgen.scaffold.formula.lines import free_name
 from kernelgen.scaffold.schema.identifiers import identifiers
 
 # What the stamped sources call things: no argument can have such a name in C++.
@@ -29,7 +30,7 @@ _SOURCES = """
     RowIndex RowTensors RowsReader STD_CUDA_CHECK ScalarType Sizes SmallElements SumGrid TotalsTensors Turns TurnsReader
     cudaError_t cudaGetLastError cudaSuccess dim3 kBackward kBackwardReductions kBackwardTotalsReductions kForward
     kForwardReductions kHeld kNumbers kOperandVector kResident kRowsOfOneBlock kSideBySide kStep kSumResident kSummed
-    kThreads kTotalThreads kUnroll
+    kThreads kTotalThreads kUnroll Scalars scalars
 """
 TAKEN = frozenset(_SOURCES.split())
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -120,7 +121,24 @@ def schema_text(
     """Gradients of the results, the op's arguments, and which gradients are needed where there are several."""
     words = [f"Tensor {name}" for name in (*grads, *(tensor["name"] for tensor in tensors))]
     words += [f"{scalar['type']} {scalar['name']}" for scalar in scalars]
+    taken = [*grads, *(value["name"] for value in (*tensors, *scalars))]
+    results = [f"Tensor {free_name('grad_' + tensor['name'], taken)}" for tensor in inputs]
     if len(inputs) == 1:
-        return f"({', '.join(words)}) -> Tensor grad_{inputs[0]['name']}"
-    words += [f"bool {tensor['name']}_needed" for tensor in inputs]
-    return f"({', '.join(words)}) -> ({', '.join('Tensor grad_' + tensor['name'] for tensor in inputs)})"
+        return f"({', '.join(words)}) -> {results[0]}"
+    words += [f"bool {free_name(tensor['name'] + '_needed', taken)}" for tensor in inputs]
+    return f"({', '.join(words)}) -> ({', '.join(results)})"
+
+
+def needed_flags(entry: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """The C++ names of the bools that say which gradients an operator of that entry computes; None of a single one."""
+    return [a["cpp"] for a in entry["arguments"][-len(inputs) :]] if len(inputs) > 1 else [None]
+
+
+def names_of_grads(
+    results: Sequence[Mapping[str, Any]], differentiable: Sequence[int], arguments: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """What the gradients of these results are called that come in, beside the arguments of the op."""
+    taken = [argument["name"] for argument in arguments]
+    if len(results) == 1 and "grad" not in taken:
+        return ["grad"]
+    return [free_name(f"grad_{results[i]['name']}", taken) for i in differentiable]

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from kernelgen.worker.trace.scalars import notes_functions
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
 _CUTTING = {
@@ -71,6 +72,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     scope = module_scope()
     scope[_NOTE] = function.note
     exec(compile(tree, "reference.py", "exec"), scope)
+    notes_functions(scope)
     plain = scope[name]
     names = [argument["name"] for argument in arguments]
 

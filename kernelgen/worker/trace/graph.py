@@ -167,6 +167,8 @@ class Graph:
     outputs: list[dict[str, Any] | None] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     part_names: dict[tuple[str, int], str] = field(default_factory=dict)
+    # How the function computed numbers of its scalars, by their values: see scalars.py.
+    trees: dict[float, list[tuple[Any, ...]]] = field(default_factory=dict)
 
 
 def refuse_other_dtype(value: Tensor, known: dict[str, Any]) -> None:

@@ -1,11 +1,12 @@
 """Graphs of several samples as one, in which a constant that depends on an argument is an expression of it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kernelgen.worker.trace.graph import INTEGERS, Graph, Sample
 from kernelgen.worker.trace.refusals import RefusedError
+from kernelgen.worker.trace.scalars import Tree
 
 # The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
@@ -26,7 +27,7 @@ def merge(graphs: list[Graph], samples: list[Sample], numbers: Sequence[float] =
     first = graphs[0]
     if any(_skeleton(graph) != _skeleton(first) or graph.cuts != first.cuts for graph in graphs):
         raise RefusedError("another path that it takes for other sizes or numbers", 3)
-    merger = _Merger(samples, numbers)
+    merger = _Merger(samples, numbers, [graph.trees for graph in graphs])
     for i in range(len(first.nodes)):
         merger.node([graph.nodes[i] for graph in graphs])
     outputs = [merger.argument([graph.outputs[i] for graph in graphs]) for i in range(len(first.outputs))]
@@ -48,7 +49,10 @@ def _bare(argument: dict[str, Any] | None) -> Any:
 
 
 class _Merger:
-    def __init__(self, samples: list[Sample], numbers: Sequence[float]) -> None:
+    def __init__(
+        self, samples: list[Sample], numbers: Sequence[float], trees: Sequence[Mapping[float, list[Tree]]]
+    ) -> None:
+        self.trees = trees
         self.bases = [number for number in numbers if number > 0 and number != 1]
         self.nodes: list[dict[str, Any]] = []
         self.places: list[int] = []  # Of a node of the samples' graphs, among `nodes`.
@@ -80,7 +84,10 @@ class _Merger:
         return self._expression([version["constant"] for version in versions])
 
     def _expression(self, values: list[float]) -> dict[str, Any]:
-        """What gives these values: a·s + b of a scalar s, of its square, its inverse, and a few others."""
+        """What gives these values: as the function computed them, or a·s + b of a scalar s, of its square, its inverse,
+        and a few others."""
+        if tree := self._common_tree(values):
+            return self._of_tree(tree)
         for name, scalars in self.scalars.items():
             symbol = {"scalar": name, "dtype": "float", "kind": "scalar"}
             if line := _line(scalars, values):
@@ -102,9 +109,31 @@ class _Merger:
             for right, rights in self.scalars.items():
                 if expression := self._of_two(left, lefts, right, rights, values):
                     return expression
+        for tree, results in self._common_trees():
+            if line := _line(results, values):
+                return self._linear(self._of_tree(tree), *line)
         raise RefusedError(
             "a number that depends on the sizes or on the scalar arguments in a way that is not known here", 3
         )
+
+    def _common_tree(self, values: list[float]) -> Tree | None:
+        """How the function computed these values, each in its sample; None where it did not, or differently. Of several
+        the last: the min of two numbers rather than the lesser."""
+        every = [trees.get(float(value), []) for trees, value in zip(self.trees, values, strict=True)]
+        return next((tree for tree in reversed(every[0]) if all(tree in others for others in every[1:])), None)
+
+    def _common_trees(self) -> Iterator[tuple[Tree, list[float]]]:
+        """What the function computed of scalars in all samples, and its values."""
+        every = [{tree: value for value, own in trees.items() for tree in own} for trees in self.trees]
+        for tree in reversed(every[0]):
+            if all(tree in values for values in every):
+                yield tree, [values[tree] for values in every]
+
+    def _of_tree(self, tree: Tree) -> dict[str, Any]:
+        op, *arguments = tree
+        if op == "scalar":
+            return {"scalar": arguments[0], "dtype": "float", "kind": "scalar"}
+        return _number(arguments[0]) if op == "number" else self._add(op, *map(self._of_tree, arguments))
 
     def _of_function(self, symbol: dict[str, Any], scalars: list[float], values: list[float]) -> dict[str, Any] | None:
         """A line of a function of a scalar, or of its inverse, as a scale by 1 / log1p(mu)."""

@@ -15,6 +15,7 @@ from kernelgen.worker.trace.operators import decompositions, decompositions_but_
 from kernelgen.worker.trace.parts import PartsReader
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import RefusedError, phrase
+from kernelgen.worker.trace.scalars import Numbers
 
 
 def trace(function: Function, sample: Sample, direction: str, results: Sequence[Cut] = ()) -> Graph:
@@ -25,11 +26,13 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
     """
     tensors = sample.tensors()
     names: dict[str, str] = {}
+    numbers = Numbers()
 
     def forward(*values: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(tensors, values, strict=True))
         with differentiable_by_rows():
-            outputs = function.call(*(given.get(name, value) for name, value in sample.values.items()))
+            scalars = {name: numbers.scalar(name, value) for name, value in sample.values.items() if name not in given}
+            outputs = function.call(*((given | scalars)[name] for name in sample.values))
         outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         for output in outputs:
             if not isinstance(output, Tensor):
@@ -73,15 +76,19 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
     finally:
         function.on_name = None
     if sample.coordinates:
-        return CoordinatesReader(sample, labels, names).read(traced.graph)
-    if sample.cuts is None:
-        return Reader(sample, labels, names).read(traced.graph)
-    wanted = None
-    if direction == "backward":
-        wanted = [cut for cut, value in zip(cuts, values, strict=True) if has_gradient(value)]
-        cuts = [results[i] for i in places] + cuts
-    cut_labels = [{**label, "cut": cut} for label, cut in zip(labels, cuts, strict=True)]
-    return PartsReader(sample, cut_labels, names, wanted).read(traced.graph)
+        reader = CoordinatesReader(sample, labels, names)
+    elif sample.cuts is None:
+        reader = Reader(sample, labels, names)
+    else:
+        wanted = None
+        if direction == "backward":
+            wanted = [cut for cut, value in zip(cuts, values, strict=True) if has_gradient(value)]
+            cuts = [results[i] for i in places] + cuts
+        cut_labels = [{**label, "cut": cut} for label, cut in zip(labels, cuts, strict=True)]
+        reader = PartsReader(sample, cut_labels, names, wanted)
+    graph = reader.read(traced.graph)
+    graph.trees = numbers.trees
+    return graph
 
 
 def _kind(sample: Sample, output: Tensor) -> str:

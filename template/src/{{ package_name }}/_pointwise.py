@@ -28,6 +28,7 @@ def register(
     once: bool = False,
     coordinates: bool = False,
     constants: Sequence[int] = (),
+    wide: bool = False,
 ) -> None:
     """Registers all hooks of an op.
 
@@ -44,16 +45,18 @@ def register(
         once: PyTorch has no gradient of that gradient.
         coordinates: values depend on where an element lies along the last two dimensions.
         constants: the places of results that are held constant: they have no gradient.
+        wide: the reference computes in float32 whatever the tensors are, and adds up gradients so, too.
     """
     op = PointwiseOp(name, reference, results, gradients, same_as, copies)
     op.parts, op.joined = parts, joined or [1] * len(results)
-    op.composed, op.once, op.constants = composed, once, constants
+    op.composed, op.once, op.constants, op.wide = composed, once, constants, wide
     op.whole = 2 if coordinates else 1 if parts else 0
     op.register(name)
 
 
 class PointwiseOp:
     composed = False  # Whether the gradient is PyTorch's of the reference.
+    wide = False  # Whether the reference adds up gradients in float32, whatever the tensors are.
     once = False  # Whether PyTorch has no gradient of that gradient.
     parts: Sequence[int] = ()  # Of each tensor, where the last dimension of some is cut.
     joined: Sequence[int] = ()  # The parts of each result.
@@ -165,7 +168,25 @@ class PointwiseOp:
         return tuple(by_argument)
 
     def call_backward(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> Sequence[Tensor]:
+        if self.wide and self.adds_up_afterwards(tensors, others):
+            return self.call_wide_backward(tensors, others)
         return several(self.backward_operator(*tensors, *others))
+
+    def call_wide_backward(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> Sequence[Tensor]:
+        """Gradients of tensors of 16 bits that are added up in float32 and rounded once."""
+        wide = [tensor.float() if _is_of_16_bits(tensor) else tensor for tensor in tensors]
+        dtypes = [tensors[self.place_in_backward(i)].dtype for i in self.gradients]
+        return [grad.to(dtype) for grad, dtype in zip(several(self.backward_operator(*wide, *others)), dtypes)]
+
+    def adds_up_afterwards(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> bool:
+        """Whether PyTorch adds up the terms of a gradient that kernels write in the tensors' dtype, of 16 bits: not those
+        of vectors, which kernels add up themselves."""
+        inputs = tensors[self.given :]
+        shapes = part_shapes(inputs, self.parts) if self.parts else [tensor.shape for tensor in inputs]
+        full = tuple(torch.broadcast_shapes(*shapes))
+        needed = [i for i, need in zip(self.gradients, self.needed((*tensors, *others))) if need]
+        own = [(tensors[self.place_in_backward(i)], tuple(shapes[self.tensors.index(i)])) for i in needed]
+        return any(_is_of_16_bits(of) and not _is_vector(shape, full) for of, shape in own)
 
     def reference_backward(self, *args: Any) -> Any:
         """The backward operator by PyTorch's gradient of the reference, which can be differentiated again."""
@@ -250,6 +271,17 @@ def _operator(name: str) -> Any:
 def _tensors(args: Sequence[Any]) -> list[Any]:
     """The tensors among the arguments, or what stands for tensors in a rule for distributed ones."""
     return [arg for arg in args if hasattr(arg, "shape")]
+
+
+def _is_of_16_bits(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.itemsize == 2
+
+
+def _is_vector(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    """Whether a tensor has all of the last dimensions, and is repeated along others if any."""
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return bool(shape) and full[-len(shape) :] == shape
 
 
 def several(results: Any) -> Sequence[Tensor]:

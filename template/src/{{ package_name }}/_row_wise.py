@@ -38,6 +38,7 @@ def register(
     composed: bool = False,
     once: bool = False,
     constants: Sequence[int] = (),
+    wide: bool = False,
 ) -> None:
     """Registers all hooks of an op.
 
@@ -62,9 +63,10 @@ def register(
         composed: the gradient is PyTorch's of the reference.
         once: PyTorch has no gradient of that gradient.
         constants: the places of results that are held constant: they have no gradient.
+        wide: the reference computes in float32 whatever the tensors are, and adds up gradients so, too.
     """
     op = RowOp(name, reference, results, gradients, same_as, vectors or bool(parts) or bool(spread), rows)
-    op.composed, op.once, op.reads, op.constants = composed, once, reads, constants
+    op.composed, op.once, op.reads, op.constants, op.wide = composed, once, reads, constants, wide
     op.spread, op.planes = spread or {}, planes
     op.parts, op.joined = parts, joined or [1] * len(results)
     op.register(name)
@@ -130,11 +132,13 @@ class RowOp(PointwiseOp):
 
     def call_backward(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> Sequence[Tensor]:
         """Of rows of float32 the gradient is of float32, and so are all tensors of the backward operator then."""
-        if ("rows", torch.float32) not in zip(self.kinds, self.results):
-            return super().call_backward(tensors, others)
-        wide = [tensor.float() if tensor.is_floating_point() else tensor for tensor in tensors]
-        dtypes = [tensors[self.place_in_backward(i)].dtype for i in self.gradients]
-        return [grad.to(dtype) for grad, dtype in zip(super().call_backward(wide, others), dtypes)]
+        if ("rows", torch.float32) in zip(self.kinds, self.results):
+            return self.call_wide_backward(tensors, others)
+        return super().call_backward(tensors, others)
+
+    def adds_up_afterwards(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> bool:
+        flags = self.needed((*tensors, *others))
+        return any(need and i in self.spread for i, need in zip(self.gradients, flags))
 
     def fake(self, *args: Any) -> Any:
         like = args[self.tensors[0]]

@@ -85,6 +85,7 @@ def test_a_bool_argument_is_a_branch():
         ("return x + -x.exp()", "out = x - math::exp(x);"),
         ("return torch.where(x > 0, x, 1.0) * x", "out = (x > 0 ? x : 1) * x;"),
         ("return (x > 0) * x", "out = (x > 0) * x;"),
+        ("return ((x > 0) * (x < 9) + (x < -9)) * x", "out = ((x > 0 && x < 9) || x < -9) * x;"),
         ("return x.clamp(max=0.1)", "out = math::minimum(x, Number(0.1));"),
     ],
 )
@@ -105,6 +106,34 @@ def test_a_word_of_cpp_is_no_variable(tmp_path):
     assert traced["forward"][0] == "const Number register_ = math::exp(x);"
 
 
+def test_numbers_that_scalars_alone_make_are_computed_once_in_double(tmp_path):
+    """float32 has four digits of 1 - 0.999."""
+    body = "v = b2 * v + (1 - b2) * grad * grad\n    return lr * v / (1 - b2**step), v / b2"
+    signature = "v: Tensor, grad: Tensor, step: int = 3, lr: float = 0.001, b2: float = 0.999"
+    traced = formula_of(tmp_path, body, signature, "tuple[Tensor, Tensor]")
+    assert traced["computed"] == {
+        "arguments": ["step", "b2"],
+        "names": ["one_minus_b2", "difference", "inverse_b2"],
+        "lines": ["one_minus_b2 = 1 - b2;", "difference = 1 - std::pow(b2, step);", "inverse_b2 = 1 / b2;"],
+    }
+    assert traced["forward"][0] == "const Number v_2 = v * b2 + grad * one_minus_b2 * grad;"
+    given = ["lr", "b2", "scalars.one_minus_b2", "scalars.difference", "scalars.inverse_b2"]
+    assert [scalar["given"] for scalar in traced["formula_scalars"]] == given
+    assert traced["backward"]["formula_scalars"] == traced["formula_scalars"]
+    assert traced["backward"]["computed_of"] == traced["computed_of"] == ["step", "b2"]
+
+
+def test_arguments_may_be_called_as_gradients_are(tmp_path):
+    signature = "x: Tensor, grad: Tensor, grad_x: Tensor, x_needed: Tensor"
+    backward = formula_of(tmp_path, "return x * grad + grad_x * x_needed", signature)["backward"]
+    assert backward["schema"]["text"] == (
+        "(Tensor grad_out, Tensor x, Tensor grad, Tensor grad_x, Tensor x_needed, "
+        "bool x_needed_2, bool grad_needed, bool grad_x_needed, bool x_needed_needed) -> "
+        "(Tensor grad_x_2, Tensor grad_grad, Tensor grad_grad_x, Tensor grad_x_needed)"
+    )
+    assert backward["gradients"][0]["needed"] == "x_needed_2"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_line_is_too_long(name):
     traced = formula(POINTWISE, name)
@@ -116,7 +145,7 @@ def test_what_decides_a_step_stays_a_division(tmp_path):
     """A product with the inverse differs in the last bit, which rounding may turn into a whole one."""
     body, signature = "return torch.round(x / scale) * scale + x / scale", "x: Tensor, scale: float = 0.3"
     assert formula_of(tmp_path, body, signature)["forward"][0] == "const Number quotient = x / scale;"
-    assert formula_of(tmp_path, "return x / scale", signature)["forward"][-1] == "out = x * inverse;"
+    assert formula_of(tmp_path, "return x / scale", signature)["forward"] == ["out = x * inverse_scale;"]
     assert formula_of(tmp_path, "return x / 6")["forward"] == ["out = x * Number(1.0 / 6);"]
 
 
