@@ -448,6 +448,21 @@ def test_a_power_of_two_scalars_is_their_expression(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("body", "signature", "ops"),
+    [
+        ("return x * (1 - t**-0.8)", "x: Tensor, t: float = 9.0", {"pow", "sub"}),
+        ("return x / math.sqrt(1 - b**n)", "x: Tensor, b: float = 0.9, n: int = 2", {"pow", "sqrt", "sub"}),
+        ("return x.softmax(-1) / max(t, 1e-5)", "x: Tensor, t: float = 0.7", {"maximum"}),
+        ("return x * (1 - min(d, (1 + n) / (10 + n)))", "x: Tensor, n: int = 2, d: float = 0.9", {"minimum", "add"}),
+    ],
+)
+def test_what_is_computed_of_scalars_is_known_as_it_was_computed(tmp_path, body, signature, ops):
+    path = trace_text(tmp_path, body, signature)["paths"][0]
+    for graph in (path["forward"], path["backward"]):
+        assert ops <= {node["op"] for node in graph["nodes"] if node["kind"] == "scalar"}
+
+
+@pytest.mark.parametrize(
     "body",
     ["x.mul_(0.9).add_(y); return x - y", "x -= x.amax(-1, True); return x.exp()", "y[..., 0] = 1; return x + y"],
 )

@@ -70,6 +70,13 @@ def test_integers_are_promoted_as_pytorch_does(tmp_path):
     assert nodes == [("to_int32", "int32"), ("add", "int32"), ("to_float", "float"), ("mul", "float")]
 
 
+def test_an_int_argument_is_an_integer_beside_int64(tmp_path):
+    body = "return torch.where(ids == pad, ids, (ids ^ 5) * 3 + salt)"
+    facts = trace_text(tmp_path, body, "ids: Tensor, salt: int = 2, pad: int = 0", said={"ids": "int64"})
+    arguments = [argument for node in facts["paths"][0]["forward"]["nodes"] for argument in node["arguments"]]
+    assert {a["scalar"]: a["dtype"] for a in arguments if "scalar" in a} == {"salt": "int64", "pad": "int64"}
+
+
 @pytest.mark.parametrize(
     ("body", "signature", "reason"),
     [
@@ -77,6 +84,7 @@ def test_integers_are_promoted_as_pytorch_does(tmp_path):
         ("return a << b", "a: Tensor, b: Tensor", "bitwise_left_shift of int32 by bits that no number says"),
         ("return (a + 2**31) * b", "a: Tensor, b: Tensor", "add of int32 with the number"),
         ("return a * n + b", "a: Tensor, b: Tensor, n: int", "arithmetic of int32 with an argument"),
+        ("return a.long() % n + b", "a: Tensor, b: Tensor, n: int", "remainder of int64 by an argument"),
     ],
 )
 def test_arithmetic_that_has_no_kernels_is_named(tmp_path, body, signature, reason):

@@ -115,6 +115,13 @@ def test_rows_of_parts_that_take_turns_have_no_kernels(tmp_path):
         trace_text(tmp_path, "return x[..., ::2] * x[..., 1::2].softmax(-1)")
 
 
+def test_an_index_beyond_the_samples_is_another_path(tmp_path):
+    """Of fewer than 33 elements, x[..., :32] is all of x."""
+    body = "a, b = x[..., :32].chunk(2, dim=-1); return torch.cat((a - b, a + b, x[..., 32:]), dim=-1)"
+    with pytest.raises(RefusedError, match="the operator"):
+        trace_text(tmp_path, body)
+
+
 @pytest.mark.parametrize(("name", "parts"), [("quaternion_product", 4), ("angular_momentum", 3)])
 def test_points_have_so_many_numbers_and_no_more(name, parts):
     facts = trace(POINTWISE, name)

@@ -52,7 +52,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     for tensor in tensors:
         own = [part_names[key] for key in part_names if key[0] == tensor["name"]] or [tensor["cpp"]]
         tensor["used"] = any(name in read for name in own)
-    scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
+    scalars = [scalar_of(a, traced["paths"]) for a in schema["arguments"] if a["kind"] == "other"]
     written = parts.outputs(results, part_names)
     names = [
         *COORDINATES.values(),

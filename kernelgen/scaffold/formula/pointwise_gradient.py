@@ -73,7 +73,7 @@ def backward(
         graph.outputs = [value for value in graph.outputs if value is not None]
         graphs.append((path["flags"], graph))
     exponent_of_backward = exponent(graph for _, graph in graphs)
-    own_scalars = [scalar_of(places_of[scalar["name"]]) for scalar in scalars]
+    own_scalars = [scalar_of(places_of[scalar["name"]], paths) for scalar in scalars]
     for _, graph in graphs:
         computed.take(graph, {words[scalar["name"]]: scalar["cpp"] for scalar in scalars})
     read = names_read(graph for _, graph in graphs)

@@ -94,7 +94,7 @@ def backward(
     correct_means(graph)
     share_exponentials(graph)
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
-    own_scalars = [scalar_of(places[scalar["name"]]) for scalar in scalars]
+    own_scalars = [scalar_of(places[scalar["name"]], [path]) for scalar in scalars]
     computed.take(graph, {words[scalar["name"]]: scalar["cpp"] for scalar in scalars})
     of_formula = computed.of_formula(own_scalars, graph.names()) if computed.names() else None
     names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in entry["returns"])]

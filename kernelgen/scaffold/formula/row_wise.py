@@ -75,7 +75,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     graph = Graph(path["forward"], parameters | part_names, None, COORDINATES_OF_ROW)
     correct_means(graph)
     share_exponentials(graph)
-    scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
+    scalars = [scalar_of(a, traced["paths"]) for a in schema["arguments"] if a["kind"] == "other"]
     names = [*parameters.values(), *part_names.values(), *(result["cpp"] for result in schema["returns"])]
     computed = Scalars([scalar["cpp"] for scalar in scalars], [*TAKEN, *names])
     computed.take(graph)

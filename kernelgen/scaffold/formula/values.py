@@ -6,6 +6,7 @@ import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.expressions import CODES
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph, Name
@@ -76,9 +77,22 @@ def value_of(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     return names | {"dtype": dtype, "element": element, "number": number}
 
 
-def scalar_of(argument: Mapping[str, Any]) -> dict[str, Any]:
+def scalar_of(argument: Mapping[str, Any], paths: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """A scalar argument; of `paths`, traced graphs, some may compute integers of it.
+
+    Raises:
+        KernelgenError: they compute numbers of it as well.
+    """
     keys = ("name", "python", "cpp", "type", "cpp_type")
-    return {key: argument[key] for key in keys} | {"number": "bool" if argument["type"] == "bool" else "Number"}
+    number = "bool" if argument["type"] == "bool" else "Number"
+    graphs = [graph for path in paths for graph in (path["forward"], path["backward"]) if graph]
+    arguments = [a for graph in graphs for node in graph["nodes"] for a in node["arguments"]]
+    own = [a for a in arguments if a.get("scalar") == argument["name"]]
+    if integers := {a["dtype"] for a in own} & set(CODES):
+        if len(own) > sum(a["dtype"] in integers for a in own):
+            raise KernelgenError(f"{argument['name']}, of which integers are computed, and numbers too")
+        number = CODES[min(integers)]
+    return {key: argument[key] for key in keys} | {"number": number}
 
 
 def names_read(graphs: Iterable[Graph]) -> set[str]:

@@ -128,6 +128,18 @@ class Assumption:
         large = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
         return replace(sample, values={**sample.values, **large})
 
+    def long_samples(self, least: int) -> Iterator[Sample]:
+        """Samples of which one dimension has more elements than `least`, where no argument says how many."""
+        if self.split or self.square or least < min(min(sizes) for sizes in _SIZES):
+            return
+        for dim in range(self.rank - self.exact):
+            sample = self._sample(0, self._defaults())
+            # No factor of another size.
+            sizes = tuple(13 * (least // 13 + 1) if place == dim else size for place, size in enumerate(sample.shape))
+            sample = replace(sample, shape=sizes)
+            tensors = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
+            yield replace(sample, values={**sample.values, **tensors})
+
     def with_flags(self) -> Iterator["Assumption"]:
         """The same with each choice of its bool arguments."""
         names = list(self.flags)

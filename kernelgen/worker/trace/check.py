@@ -1,7 +1,7 @@
 """Compares a traced graph with the function that it was traced from, and asks what that function takes."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,27 +37,45 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
     """Raises RefusedError where the graph is not the function, as at a number where the function takes another path."""
     tolerance = _tolerance(function, assumption.sample(0))
     for sample in assumption.special_samples(function.numbers):
-        values = {k: v.double() if has_gradient(v) else v for k, v in sample.values.items()}
-        leaves = {k: v.requires_grad_() if has_gradient(v) else v for k, v in values.items()}
+        _check_at(sample, function, forward, backward, tolerance)
+    # A sample may be too short for an index to reach its end.
+    for sample in assumption.long_samples(function.largest_bound):
+        sizes = f"dimensions of {', '.join(map(str, sample.shape[:-1]))} and {sample.shape[-1]} elements"
         try:
-            results = function.call(*leaves.values())
-        except (RuntimeError, ValueError, ArithmeticError, AssertionError):
-            continue  # It does not take this number.
-        results = list(results) if isinstance(results, (tuple, list)) else [results]
-        if any(result.is_complex() for result in results):
-            continue  # As of a power of a negative number: it does not mean this one.
-        ours = evaluate(forward, {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}, [], sample)
-        _compare(ours, [result.detach() for result in results], sample, tolerance)
-        if backward is None:
-            continue
-        grads, expected = _gradients(results, leaves)
-        detached = {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}
-        _compare(evaluate(backward, detached, grads, sample), expected, sample, tolerance)
+            function.call(*sample.values.values())
+            _check_at(sample, function, forward, None, tolerance)
+        except RefusedError as refused:
+            raise RefusedError(f"another path that it takes for {sizes}", refused.progress) from refused
+        except Exception as error:
+            raise RefusedError(f"that it takes no {sizes}, which an index in it is short of", 4) from error
+
+
+def _check_at(
+    sample: Sample, function: Function, forward: dict[str, Any], backward: dict[str, Any] | None, tolerance: float
+) -> None:
+    values = {k: v.double() if has_gradient(v) else v for k, v in sample.values.items()}
+    leaves = {k: v.requires_grad_() if has_gradient(v) else v for k, v in values.items()}
+    try:
+        results = function.call(*leaves.values())
+    except (RuntimeError, ValueError, ArithmeticError, AssertionError, IndexError):
+        return  # It does not take this number.
+    results = list(results) if isinstance(results, (tuple, list)) else [results]
+    if any(result.is_complex() for result in results):
+        return  # As of a power of a negative number: it does not mean this one.
+    ours = evaluate(forward, {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}, [], sample)
+    _compare(ours, [result.detach() for result in results], sample, tolerance)
+    if backward is None:
+        return
+    grads, expected = _gradients(results, leaves)
+    detached = {k: v.detach() if isinstance(v, Tensor) else v for k, v in leaves.items()}
+    _compare(evaluate(backward, detached, grads, sample), expected, sample, tolerance)
 
 
 def refuse_other_sizes(function: Function, assumption: Any) -> None:
     """Raises AnySizeError where the function does not mean points, which have so many numbers in the last dimension: it
     takes longer parts, and its results are longer then."""
+    if function.largest_bound > max(cut.parts for cut in assumption.cuts.values()):
+        raise RefusedError(f"an index of {function.largest_bound} of points", 1)
     of_points = _results(function, assumption.sample(0).values)
     try:
         of_parts = _results(function, replace(assumption, exact=False).sample(0).values)
@@ -490,6 +508,8 @@ def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sam
         else:
             left = left.to(right.dtype)
             # Numbers of rows, and of a row's elements, have sizes of 1 here.
+            if left.numel() != right.numel() and not _repeats(left.shape, right.shape):
+                raise RefusedError("results of other sizes", 4)
             left = left.reshape(right.shape) if left.numel() == right.numel() else left.expand(right.shape)
             numbers = right.double()
             finite = numbers[numbers.isfinite()].abs()
@@ -500,3 +520,9 @@ def _compare(ours: list[Tensor | None], theirs: list[Tensor | None], sample: Sam
             scalars = {k: v for k, v in sample.values.items() if not isinstance(v, Tensor)}
             values = " where " + ", ".join(f"{name} is {value}" for name, value in scalars.items()) if scalars else ""
             raise RefusedError(f"another path that it takes{values}", 4)
+
+
+def _repeats(shape: Sequence[int], full: Sequence[int]) -> bool:
+    """Whether a tensor of a shape can be repeated to a larger one."""
+    pairs = zip(reversed(shape), reversed(full), strict=False)
+    return len(shape) <= len(full) and all(size in (1, whole) for size, whole in pairs)

@@ -48,6 +48,8 @@ def evaluate(
             value = argument["constant"]
         else:
             value = values[argument.get("input") or argument["scalar"]]
+            if "scalar" in argument and argument["dtype"] in CODES.values():
+                return torch.tensor(value, dtype=getattr(torch, argument["dtype"]))
         if not isinstance(value, Tensor):
             return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
         if order := sample.orders.get(argument.get("input")):

@@ -21,6 +21,8 @@ _INDEXING = {"arange", "eye", "tril", "triu"}
 # What splits a dimension into groups.
 _SPLITTING = {"view", "reshape", "unflatten", "group_norm"}
 _MOST_GROUPS = 1024
+# The largest place in a dimension that a function is called beyond.
+_LARGEST_BOUND = 4096
 # What changes the order of dimensions.
 _PERMUTING = {"mT", "movedim", "permute", "swapaxes", "swapdims", "transpose"}
 # What gives a tensor dimensions of size 1.
@@ -34,6 +36,7 @@ class Function:
 
     def __init__(self) -> None:
         self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
+        self.largest_bound = 0  # The largest whole number that stands where a dimension is cut.
         self.may_cut = False  # Whether something in the source may cut a dimension into parts, or join parts.
         self.may_index = False  # Whether something may compute with the coordinates of elements.
         # The arguments that the source gives dimensions of size 1, to repeat them along others.
@@ -62,6 +65,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function = Function()
     function.numbers = _numbers(ast.parse(source))
     function.may_cut = _may_cut(ast.parse(source))
+    function.largest_bound = max(_bounds(ast.parse(source)), default=0)
     function.may_index = bool(_words(ast.parse(source)) & _INDEXING)
     function.repeated = _repeated(ast.parse(source), [argument["name"] for argument in arguments])
     function.may_permute = bool(_words(ast.parse(source)) & _PERMUTING)
@@ -122,6 +126,16 @@ def _may_cut(tree: ast.AST) -> bool:
     indices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
     items = [index.elts if isinstance(index, ast.Tuple) else [index] for index in indices]
     return any(map(_picks, items)) or bool(_words(tree) & _CUTTING)
+
+
+def _bounds(tree: ast.AST) -> list[int]:
+    """The whole numbers of at most _LARGEST_BOUND in indices, and in calls that cut a dimension or join parts."""
+    nodes: list[ast.AST] = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _words(node.func) & _CUTTING:
+            nodes += [*node.args, *node.keywords]
+    constants = [inner.value for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Constant)]
+    return [n for n in constants if isinstance(n, int) and not isinstance(n, bool) and n <= _LARGEST_BOUND]
 
 
 def _picks(items: list[ast.expr]) -> bool:

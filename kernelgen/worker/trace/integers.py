@@ -23,6 +23,8 @@ OPERATORS = {
 # PyTorch raises an error where the CPU divides by 0, and nothing on a GPU: a divisor has to be a number in the source.
 _DIVISIONS = {"floor_divide", "fmod", "remainder", "trunc_divide"}
 _SHIFTS = {"bitwise_left_shift", "bitwise_right_shift"}
+# What has to have a number in the source as its second argument.
+OF_NUMBERS = _DIVISIONS | _SHIFTS
 
 
 def is_arithmetic(op: str, arguments: list[dict[str, Any]], value: Tensor) -> bool:

@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
 
 
 def _computed(op: str, function: Callable[..., Any], *values: Any) -> Any:
-    """A function of numbers, and how it was computed; of anything else, as an operator answers that does not know it."""
+    """A function of numbers, which notes how it was computed; NotImplemented of anything else."""
     plain = [_plain(value) for value in values]
     if not all(isinstance(value, (int, float)) for value in plain):
         return NotImplemented

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kernelgen.worker.trace.graph import INTEGERS, Graph, Sample
+from kernelgen.worker.trace.integers import OF_NUMBERS
 from kernelgen.worker.trace.refusals import RefusedError
 from kernelgen.worker.trace.scalars import Tree
 
@@ -68,6 +69,8 @@ class _Merger:
             self.argument([version["arguments"][i] for version in versions])
             for i in range(len(versions[0]["arguments"]))
         ]
+        if versions[0]["op"] in OF_NUMBERS and versions[0]["dtype"] in INTEGERS.values() and "scalar" in arguments[1]:
+            raise RefusedError(f"{versions[0]['op']} of {versions[0]['dtype']} by an argument", 3)
         self.nodes.append({**versions[0], "arguments": arguments})
         self.places.append(len(self.nodes) - 1)
 
@@ -80,8 +83,15 @@ class _Merger:
         if "constant" not in first or all(_same(version["constant"], first["constant"]) for version in versions):
             return first
         if first["dtype"] in INTEGERS.values():
-            raise RefusedError(f"arithmetic of {first['dtype']} with an argument, or with a size", 3)
+            return self._integer([version["constant"] for version in versions], first["dtype"])
         return self._expression([version["constant"] for version in versions])
+
+    def _integer(self, values: list[int], dtype: str) -> dict[str, Any]:
+        """An int argument among integers of as many bits."""
+        tree = self._common_tree(values)
+        if dtype != "int64" or tree is None or tree[0] != "scalar":
+            raise RefusedError(f"arithmetic of {dtype} with an argument, or with a size", 3)
+        return {"scalar": tree[1], "dtype": dtype, "kind": "scalar"}
 
     def _expression(self, values: list[float]) -> dict[str, Any]:
         """What gives these values: as the function computed them, or a·s + b of a scalar s, of its square, its inverse,
