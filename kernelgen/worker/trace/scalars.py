@@ -84,17 +84,18 @@ def _computed(op: str, function: Callable[..., Any], *values: Any) -> Any:
 
 def _add_operators(number: type) -> None:
     for op, function in _OPERATORS.items():
-
-        def method(self: Any, other: Any, op: str = op, function: Callable[..., Any] = function) -> Any:
-            return _computed(op, function, self, other)
-
-        def reflected(self: Any, other: Any, op: str = op, function: Callable[..., Any] = function) -> Any:
-            return _computed(op, function, other, self)
-
         word = _METHODS.get(op, op)
-        setattr(number, f"__{word}__", method)
-        setattr(number, f"__r{word}__", reflected)
+        setattr(number, f"__{word}__", _method(op, function))
+        setattr(number, f"__r{word}__", _reflected(op, function))
     number.__neg__ = lambda self: _computed("neg", operator.neg, self)  # type: ignore[attr-defined]
+
+
+def _method(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: _computed(op, function, self, other)
+
+
+def _reflected(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: _computed(op, function, other, self)
 
 
 _add_operators(_Float)

@@ -41,7 +41,8 @@ def taken(arguments: Arguments) -> Iterator[Arguments]:
         elif argument["default"] is None:
             advice = ": tensors that are arguments of their own are taken" if "tensor_list" in kind else ""
             raise RefusedError(f"{name}, which is a {type}{advice}")
-    ways = (set(), optional, choices, optional | choices, choices | floats, optional | choices | floats)
+    one_choice = [{name} for name in sorted(choices)] if len(choices) > 1 else []
+    ways = (set(), optional, *one_choice, choices, optional | choices, choices | floats, optional | choices | floats)
     for left_out in dict.fromkeys(map(frozenset, ways)):
         yield [argument for argument in every if argument["name"] not in left_out]
     tensors = [argument for argument in every if argument["kind"] == "tensor"]
