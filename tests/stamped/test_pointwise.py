@@ -93,6 +93,7 @@ FUZZED = (
     "choose",
     "hysteresis",
     "signed_sine",
+    "upcast",
     "sliced_swiglu",
     "rotate_half",
     "rotate_pairs",

@@ -160,8 +160,8 @@ def hysteresis(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(higher, x, 0.5 * y), higher
 
 
-def upcast(x: Tensor) -> Tensor:
-    return torch.log1p(x.float() ** 2).to(x.dtype)
+def upcast(x: Tensor, scale: Tensor) -> Tensor:
+    return torch.log1p((x.float() * scale.float()) ** 2).to(x.dtype)
 
 
 def quick_gelu(x: Tensor) -> Tensor:
