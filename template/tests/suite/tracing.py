@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -20,6 +21,7 @@ class TracingTests(OpUnderTest):
 
     def test_opcheck(self, device: str) -> None:
         every = ("schema", "autograd_registration", "faketensor", "aot_dispatch_static", "aot_dispatch_dynamic")
+        has_zeros = False
         for dtype in self.dtypes[:2]:
             # The gradient's gradient is PyTorch's, which takes another order of operations while it is traced.
             tolerances = {"rtol": 0.05, "atol": 1e-3} if self.gradient and dtype.itemsize == 2 else {}
@@ -39,7 +41,16 @@ class TracingTests(OpUnderTest):
                     names = [name for name in names if "aot_dispatch" not in name]
                 # PyTorch compares numbers of 8 bits by their bits alone.
                 allowed = {} if any(map(is_of_8_bits, tensors(operator(*args, **kwargs)))) else tolerances
-                torch.library.opcheck(operator, args, kwargs, test_utils=names, **allowed)
+                try:
+                    torch.library.opcheck(operator, args, kwargs, test_utils=names, **allowed)
+                except Exception as error:
+                    if not is_of_zero_tensors(error):
+                        raise
+                    has_zeros = True
+                    names.remove("test_aot_dispatch_dynamic")
+                    torch.library.opcheck(operator, args, kwargs, test_utils=names, **allowed)
+        if has_zeros:
+            pytest.skip(f"dynamic shapes: torch {torch.__version__} has no zero tensors of symbolic shapes, as 2.14 has")
 
     def is_traced(self, operator: Any, args: Sequence[Any]) -> bool:
         """Whether a call of the operator can be part of a graph: a query's answer is a constant there."""
@@ -98,6 +109,12 @@ class TracingTests(OpUnderTest):
 
 def is_of_8_bits(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.dtype.itemsize == 1
+
+
+def is_of_zero_tensors(error: Exception) -> bool:
+    """Whether PyTorch failed because a gradient of a gradient is one of its zero tensors, without memory, which had no
+    symbolic shapes before 2.14."""
+    return torch.__version__ < (2, 14) and "RegisterZeroTensor" in str(error)
 
 
 def has_nan_gradients(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

@@ -108,19 +108,19 @@ def test_a_word_of_cpp_is_no_variable(tmp_path):
 
 def test_numbers_that_scalars_alone_make_are_computed_once_in_double(tmp_path):
     """float32 has four digits of 1 - 0.999."""
-    body = "v = b2 * v + (1 - b2) * grad * grad\n    return lr * v / (1 - b2**step), v / b2"
-    signature = "v: Tensor, grad: Tensor, step: int = 3, lr: float = 0.001, b2: float = 0.999"
+    body = "v = b2 * v + (1 - b2) * grad * grad\n    return lr * v / (1 - b2**t), v / b2"
+    signature = "v: Tensor, grad: Tensor, t: int = 3, lr: float = 0.001, b2: float = 0.999"
     traced = formula_of(tmp_path, body, signature, "tuple[Tensor, Tensor]")
     assert traced["computed"] == {
-        "arguments": ["step", "b2"],
+        "arguments": ["t", "b2"],
         "names": ["one_minus_b2", "difference", "inverse_b2"],
-        "lines": ["one_minus_b2 = 1 - b2;", "difference = 1 - std::pow(b2, step);", "inverse_b2 = 1 / b2;"],
+        "lines": ["one_minus_b2 = 1 - b2;", "difference = 1 - std::pow(b2, t);", "inverse_b2 = 1 / b2;"],
     }
     assert traced["forward"][0] == "const Number v_2 = v * b2 + grad * one_minus_b2 * grad;"
     given = ["lr", "b2", "scalars.one_minus_b2", "scalars.difference", "scalars.inverse_b2"]
     assert [scalar["given"] for scalar in traced["formula_scalars"]] == given
     assert traced["backward"]["formula_scalars"] == traced["formula_scalars"]
-    assert traced["backward"]["computed_of"] == traced["computed_of"] == ["step", "b2"]
+    assert traced["backward"]["computed_of"] == traced["computed_of"] == ["t", "b2"]
 
 
 def test_arguments_may_be_called_as_gradients_are(tmp_path):
