@@ -292,6 +292,7 @@ def _of_planes(plain: Assumption, may_index: bool, may_cut: bool, repeated: Sequ
                 if may_cut and of_rank is not pooled:
                     whole = [name for name in plain.kinds if name not in repeated]
                     yield from (replace(spread, cuts=dict.fromkeys(names, Cut(2))) for names in (whole, plain.kinds))
+                    yield from (replace(spread, cuts=dict.fromkeys(repeated, Cut(parts))) for parts in _PARTS)
                 if may_index and of_rank is not pooled:
                     yield from (replace(spread, coordinates=True, square=square) for square in (False, True))
 

@@ -72,8 +72,8 @@ def _check_at(
 
 
 def refuse_other_sizes(function: Function, assumption: Any) -> None:
-    """Raises AnySizeError where the function does not mean points, which have so many numbers in the last dimension: it
-    takes longer parts, and its results are longer then."""
+    """Raises RefusedError where the function does not mean points, which have so many numbers in the last dimension: it
+    takes longer parts, and its results are longer then; and AnySizeError where it takes these and its results are not."""
     if function.largest_bound > max(cut.parts for cut in assumption.cuts.values()):
         raise RefusedError(f"an index of {function.largest_bound} of points", 1)
     of_points = _results(function, assumption.sample(0).values)
@@ -83,7 +83,9 @@ def refuse_other_sizes(function: Function, assumption: Any) -> None:
         return
     parts = {cut.parts for cut in assumption.cuts.values()}
     are_points = [result.ndim == assumption.rank and result.shape[-1] in parts for result in of_points]
-    if not any(are_points) or any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
+    if any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
+        raise RefusedError("parts of any size, where points were assumed", 1)
+    if not any(are_points):
         raise AnySizeError("parts of any size, where points were assumed", 1)
 
 

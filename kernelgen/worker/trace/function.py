@@ -157,7 +157,7 @@ def _cut_from_front(tree: ast.AST) -> tuple[str, str] | None:
 
 
 def _repeated(tree: ast.AST, names: list[str]) -> list[str]:
-    """The names in what an index with None, or unsqueeze and the like, give more dimensions."""
+    """The arguments in what an index with None, or unsqueeze and the like, give more dimensions."""
     widened: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and any(_is_none(item) for item in ast.walk(node.slice)):
@@ -165,8 +165,17 @@ def _repeated(tree: ast.AST, names: list[str]) -> list[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WIDENING:
             is_function = isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
             widened += node.args[:1] if is_function else [node.func.value]
-    used = {inner.id for value in widened for inner in ast.walk(value) if isinstance(inner, ast.Name)}
+    used = set().union(*map(_names_in, widened))
+    # And those whose parts the source has variables for, as in `shift, scale = params.chunk(2, -1)`.
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _words(node.value.func) & _CUTTING:
+            targets = {name for target in node.targets for name in _names(target)}
+            used |= _names_in(node.value) if targets & used else set()
     return [name for name in names if name in used]
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _is_ellipsis(node: ast.AST) -> bool:

@@ -123,6 +123,22 @@ def test_numbers_that_scalars_alone_make_are_computed_once_in_double(tmp_path):
     assert traced["backward"]["computed_of"] == traced["computed_of"] == ["t", "b2"]
 
 
+def test_parts_of_a_tensor_that_is_repeated_meet_rows_that_are_not_cut(tmp_path):
+    """As the modulation of a diffusion transformer, which has a vector of parameters for each sample."""
+    body = (
+        "shift, scale, gate = params.chunk(3, dim=-1)\n    y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True))\n    "
+    )
+    body += "return gate[:, None] * (y * (1 + scale[:, None]) + shift[:, None])"
+    traced = formula_of(tmp_path, body, "x: Tensor, params: Tensor")
+    assert [(tensor["shape"], tensor.get("cut")) for tensor in traced["tensors"]] == [
+        ("rows", None),
+        ("spread", {"parts": 3, "in_turns": False}),
+    ]
+    assert [gradient["cpp"] for gradient in traced["backward"]["outputs"]] == [
+        *("grad_x", "grad_params_first", "grad_params_second", "grad_params_third")
+    ]
+
+
 def test_arguments_may_be_called_as_gradients_are(tmp_path):
     signature = "x: Tensor, grad: Tensor, grad_x: Tensor, x_needed: Tensor"
     backward = formula_of(tmp_path, "return x * grad + grad_x * x_needed", signature)["backward"]
