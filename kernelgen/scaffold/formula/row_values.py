@@ -56,8 +56,8 @@ def _shape(name: str, assumption: Mapping[str, Any]) -> str:
 
 
 def refuse_rows_beside_parts(tensors: Sequence[Mapping[str, Any]]) -> None:
-    """Raises KernelgenError where a tensor that is not cut, and is not the first, which all others are held against, has
-    to be as large as the parts of others, or may be so only in some other way than broadcasting."""
+    """Raises KernelgenError where a tensor that is not cut has to be as large as the parts of others, or may be so only
+    in some other way than broadcasting; but of the first, which the others are held against."""
     taken = ("broadcast", "vector", "spread")
     for tensor in tensors[1:]:
         if "cut" not in tensor and tensor["kind"] == "element" and tensor["shape"] not in taken:

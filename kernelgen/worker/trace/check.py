@@ -73,7 +73,7 @@ def _check_at(
 
 def refuse_other_sizes(function: Function, assumption: Any) -> None:
     """Raises RefusedError where the function does not mean points, which have so many numbers in the last dimension: it
-    takes longer parts, and its results are longer then; and AnySizeError where it takes these and its results are not."""
+    takes longer parts, and its results are longer then. Raises AnySizeError where they are not."""
     if function.largest_bound > max(cut.parts for cut in assumption.cuts.values()):
         raise RefusedError(f"an index of {function.largest_bound} of points", 1)
     of_points = _results(function, assumption.sample(0).values)
