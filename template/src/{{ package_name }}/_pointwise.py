@@ -179,8 +179,8 @@ class PointwiseOp:
         return [grad.to(dtype) for grad, dtype in zip(several(self.backward_operator(*wide, *others)), dtypes)]
 
     def adds_up_afterwards(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> bool:
-        """Whether PyTorch adds up terms of a gradient that kernels round to 16 bits: not those of vectors, which kernels
-        add up themselves."""
+        """Whether PyTorch adds up terms of a gradient that kernels round to 16 bits: kernels add up those of vectors
+        themselves."""
         inputs = tensors[self.given :]
         shapes = part_shapes(inputs, self.parts) if self.parts else [tensor.shape for tensor in inputs]
         full = tuple(torch.broadcast_shapes(*shapes))

@@ -50,7 +50,7 @@ class TracingTests(OpUnderTest):
                     names.remove("test_aot_dispatch_dynamic")
                     torch.library.opcheck(operator, args, kwargs, test_utils=names, **allowed)
         if has_zeros:
-            pytest.skip(f"dynamic shapes: torch {torch.__version__} has no zero tensors of symbolic shapes, as 2.14 has")
+            pytest.skip(f"dynamic shapes: torch {torch.__version__} has no zero tensors of symbolic shapes; 2.14 has")
 
     def is_traced(self, operator: Any, args: Sequence[Any]) -> bool:
         """Whether a call of the operator can be part of a graph: a query's answer is a constant there."""
