@@ -75,7 +75,7 @@ def refuse_other_sizes(function: Function, assumption: Any) -> None:
     """Raises RefusedError where the function does not mean points, which have so many numbers in the last dimension: it
     takes longer parts, and its results are longer then. Raises AnySizeError where they are not."""
     if function.largest_bound > max(cut.parts for cut in assumption.cuts.values()):
-        raise RefusedError(f"an index of {function.largest_bound} of points", 1)
+        raise RefusedError(f"an index of {function.largest_bound} of points", -1)  # The plain case says more.
     of_points = _results(function, assumption.sample(0).values)
     try:
         of_parts = _results(function, replace(assumption, exact=False).sample(0).values)
