@@ -29,18 +29,18 @@ TILES = {
         WIDE: {"keys": 96, "stages": 4, "rescale_at": 12},
         LARGE: {"keys": 64, "stages": 4, "ping_pong": False},
         GRADIENT: {"query_stages": 3},
-        LARGE_GRADIENT: {"grad_stages": 4, "values_first": False},
+        LARGE_GRADIENT: {"query_stages": 2, "grad_stages": 4, "values_first": False},
         ORDERED: {"query_stages": 3, "cache_mib": 1},
-        LARGE_ORDERED: {"grad_stages": 4, "values_first": False},
+        LARGE_ORDERED: {"query_stages": 2, "grad_stages": 4, "values_first": False},
     },
     "other consumers": {
         NARROW: {"consumers": 3, "keys": 64, "stages": 5},
         WIDE: {"consumers": 2, "keys": 160, "stages": 2, "ping_pong": False},
         LARGE: {"consumers": 3, "keys": 64, "rescale_at": 0},
         GRADIENT: {"grad_stages": 3, "values_first": True},
-        LARGE_GRADIENT: {"query_stages": 3},
+        LARGE_GRADIENT: {"query_stages": 2},
         ORDERED: {"grad_stages": 3, "values_first": True},
-        LARGE_ORDERED: {"query_stages": 3},
+        LARGE_ORDERED: {"query_stages": 2},
     },
 }
 # Head dimension; batch, heads, heads of keys, queries, keys, dimension; options. The GPU has two multiprocessors, so

@@ -16,8 +16,9 @@
 // all. The deterministic backward leaves it out. Since a warp has one gradient to accumulate, it has registers for
 // twice as many keys as with two, and needs half as many fragments of queries and gradients.
 //
-// Beside what attention_forward.cuh asks for, a Sequence has first_tile(head, rows): the first tile of a head's queries
-// in an array of tiles of so many rows.
+// Beside what attention_forward.cuh asks for, a Sequence has first_tile(head, rows), the first tile of a head's queries
+// in an array of tiles of so many rows; and kRagged, whether sequences differ in length, so that more registers say
+// where a tile is.
 
 #pragma once
 
@@ -77,7 +78,8 @@ struct KeysBlock {
     uint8_t* target = shared + kRing + stage * kStageBytes;
     const auto q = sequence.template query_rows<const T>(p.q, tile.head);
     const auto grad = sequence.template query_rows<const T>(p.grad, tile.head);
-    const unsigned thread = thread_index<(D <= 128)>();
+    unsigned thread = thread_index<(D <= 128)>();
+    if constexpr (Sequence::kRagged) compute_again_from(thread);
     load_tile<kRows, D, kThreads>(target, q[tile.first_row], q.stride, rows, chunks, thread);
     const int grad_chunks = value_dims<D>(p) / kChunk;
     load_tile<kRows, V, kThreads>(target + kRowsBytes, grad[tile.first_row], grad.stride, rows, grad_chunks, thread);

@@ -28,6 +28,7 @@
 #include "attention_decode_grid.h"
 #include "attention_rows.cuh"
 #include "dependent_launch.cuh"
+#include "eviction.cuh"
 #include "exponential.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
@@ -79,14 +80,15 @@ struct Warp {
 
   const Problem& p;
   int outer = threadIdx.x % kWarpSize / 4, inner = threadIdx.x % 4;
-  Chunk queries[kPanels];    // Of row `outer`: chunk 4 panel + inner.
-  Chunk keys[2][kPanels];    // Of keys outer and outer + 8: the same chunks.
-  Chunk values[4][kHalves];  // Of keys 2 inner, 2 inner + 1, and those + 8: chunk 8 half + outer.
-  float scores[4];           // Of keys outer and outer + 8: rows 2 inner and 2 inner + 1.
+  const EvictionPolicy eviction;  // Of keys and values.
+  Chunk queries[kPanels];         // Of row `outer`: chunk 4 panel + inner.
+  Chunk keys[2][kPanels];         // Of keys outer and outer + 8: the same chunks.
+  Chunk values[4][kHalves];       // Of keys 2 inner, 2 inner + 1, and those + 8: chunk 8 half + outer.
+  float scores[4];                // Of keys outer and outer + 8: rows 2 inner and 2 inner + 1.
   float max[2] = {-INFINITY, -INFINITY}, sum[2] = {};  // Row max and row sum of rows 2 inner and 2 inner + 1.
   float out[kHalves * 4][4] = {};                      // As scores, with dimensions in place of keys.
 
-  __device__ explicit Warp(const Problem& p) : p(p) {}
+  __device__ explicit Warp(const Problem& p) : p(p), eviction(p.eviction) {}
 
   // fetch
   __device__ void fetch_query(const T* row) {
@@ -125,7 +127,7 @@ struct Warp {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
         const int chunk = 4 * panel + inner;
-        keys[i][panel] = read_chunk(row, chunk, key < end && chunk < p.dim / kChunk);
+        keys[i][panel] = eviction.load(row, chunk, key < end && chunk < p.dim / kChunk);
       }
     }
   }
@@ -138,7 +140,7 @@ struct Warp {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         const int chunk = 8 * half + outer;
-        values[i][half] = read_chunk(row, chunk, key < end && chunk < value_dims<D>(p) / kChunk);
+        values[i][half] = eviction.load(row, chunk, key < end && chunk < value_dims<D>(p) / kChunk);
       }
     }
   }
@@ -306,12 +308,9 @@ __device__ void decode_tile(
   // Rows past the last repeat it, and are not written.
   warp.fetch_query(sequence.template query_rows<const T>(p.q, kv_head)[min(first_row + warp.outer, end_row() - 1)]);
 
-  // A split is a range of iterations, which go round robin to the warps.
-  const int begin = mask.begin(first_row), end = mask.end(end_row() - 1);
-  const int steps = (max(end - begin, 0) + kDecodeKeys - 1) / kDecodeKeys;
-  const int per_split = (steps + p.splits - 1) / p.splits;
-  const int end_key = min(begin + (split + 1) * per_split * kDecodeKeys, end), stride = warps * kDecodeKeys;
-  int key = begin + (split * per_split + warp_index) * kDecodeKeys;
+  // Iterations go round robin to the warps of all splits.
+  const int end_key = mask.end(end_row() - 1), stride = p.splits * warps * kDecodeKeys;
+  int key = mask.begin(first_row) + (split * warps + warp_index) * kDecodeKeys;
   const auto keys = sequence.template step_rows<T>(p.k, kv_head), values = sequence.template step_rows<T>(p.v, kv_head);
   auto place = keys.place_of(key, end_key), next_place = keys.place_of(key + stride, end_key);
   if (kFetchesAhead && key < end_key) {

@@ -29,7 +29,7 @@ struct DecodeGrid {
 
 // The iterations of a block's first warp, which no other has more of.
 inline int64_t decode_iterations(int64_t steps, const DecodeGrid& grid) {
-  return ceil_div(ceil_div(steps, grid.splits), grid.warps);
+  return ceil_div(steps, int64_t(grid.splits) * grid.warps);
 }
 
 // How many of the smallest blocks are resident.
@@ -56,9 +56,11 @@ inline int64_t decode_cycles(int64_t tiles, int64_t steps, int width, int multip
 }
 
 // The grid that is estimated to be the fastest: blocks of up to 8 warps, and splits that fill the GPU in one wave, but
-// no more than have the fewest iterations.
+// no more than have the fewest iterations. A smaller block has to be worth kMargin, since the warps of a large one read
+// neighbouring memory at one time.
 inline DecodeGrid decode_grid(int64_t tiles, int keys, int width, int multiprocessors, int max_splits) {
   const int64_t steps = std::max<int64_t>(ceil_div(keys, kDecodeKeys), 1);
+  constexpr double kMargin = 0.97;
   DecodeGrid best{};
   int64_t least = 0;
   for (int warps = max_decode_warps(width); warps >= kMinDecodeWarps; warps /= 2) {
@@ -68,7 +70,8 @@ inline DecodeGrid decode_grid(int64_t tiles, int keys, int width, int multiproce
     for (const int64_t splits : {int64_t(1), ceil_div(steps, iterations * warps)}) {
       const DecodeGrid grid{warps, int(splits)};
       const int64_t cycles = decode_cycles(tiles, steps, width, multiprocessors, grid);
-      if (best.warps == 0 || cycles < least) best = grid, least = cycles;
+      const double margin = warps < best.warps ? kMargin : 1;
+      if (best.warps == 0 || cycles < least * margin) best = grid, least = cycles;
     }
   }
   return best;

@@ -176,8 +176,8 @@ struct ForwardBlock {
     float factor, shift;
 
     __device__ Power(float max, float scale) {
-      // Where more than two blocks share the registers, a thread has none for a factor of its own: it subtracts first,
-      // which is exact for the row max, however large that is.
+      // Where more than two blocks share the registers, or scores of many keys fill them, a thread has none for a
+      // factor of its own: it subtracts first, which is exact for the row max, however large that is.
       factor = kSubtractsFirst ? scale : factor_of(max, scale);
       shift = max == -INFINITY ? 0 : kSubtractsFirst ? max : __fmul_rn(max, factor);
     }
@@ -194,7 +194,7 @@ struct ForwardBlock {
       return fabsf(max * scale) < kLimit ? scale : __uint_as_float(__float_as_uint(scale) & 0x7f800000);
     }
   };
-  static constexpr bool kSubtractsFirst = Tuned::forward_blocks > 2;
+  static constexpr bool kSubtractsFirst = Tuned::forward_blocks > 2 || (D == 64 && kKeys > 96);
 
   // online_softmax: S to P by the row max so far.
   __device__ static void online_softmax(Scores& scores, RowState& rows, float scale) {
@@ -280,6 +280,8 @@ struct ForwardBlock {
   template <bool kSinks, typename Problem, typename Sequence>
   __device__ static void epilogue(
       const Problem& p, const Sequence& sequence, RowState& rows, uint8_t* shared, int split, int head, int first_row) {
+    // Beside the addresses of a single stage of wider heads, registers have no room for what sinks need.
+    if constexpr (kSinks && kStages == 1 && D > 64) compute_again_from(head, first_row);
     const int lane = threadIdx.x % kWarpSize, warp_row = threadIdx.x / kWarpSize * kWarpRows;
     const auto& mask = sequence.mask();
 #pragma unroll
