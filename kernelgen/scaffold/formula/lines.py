@@ -119,7 +119,7 @@ class Writer:
 
     def reserve(self, node: Node) -> str:
         """A name for a node that somebody else writes."""
-        return self._free(node.name or _WORDS.get(node.op, node.op))
+        return self._free(word_of(node))
 
     def expression(self, value: Value, used: int = 0) -> Expression:
         """A value, in an expression for a line of which `used` columns are taken."""
@@ -164,7 +164,7 @@ class Writer:
         return self._uses[node.index] > 1 or bool(node.name) or is_limited
 
     def _declare(self, node: Node, name: str | None = None) -> None:
-        name = name or node.name or _WORDS.get(node.op, node.op)
+        name = name or word_of(node)
         kind = {"bool": "bool", "int": "int64_t", **CODES}.get(node.dtype, "Number")
         # Room for a number behind the name.
         expression = self.expression(node, len(f"const {kind} {name}_10 = ;"))
@@ -188,6 +188,11 @@ class Writer:
         name = free_name(as_cpp(name), self._names)
         self._names.add(name)
         return name
+
+
+def word_of(node: Node) -> str:
+    """What a value is called, before its name is made free."""
+    return node.name or _WORDS.get(node.op, node.op)
 
 
 def as_cpp(name: str) -> str:

@@ -121,6 +121,8 @@ struct RowNumbers {
 #pragma unroll
     for (int i = 0; i < Tensors::kWideNumbers; ++i) wide[i] = is_valid ? tensors.wide_numbers[i][row] : 0;
 #pragma unroll
+    for (int i = 0; i < Tensors::kSaved; ++i) saved[i] = is_valid ? tensors.saved[i][row] : 0;
+#pragma unroll
     for (int i = 0; i < Tensors::kFlags; ++i) flags[i] = is_valid && tensors.flags[i][row];
 #pragma unroll
     for (int i = 0; i < Tensors::kPlaces; ++i) places[i] = is_valid ? tensors.places[i][row] : 0;
@@ -128,6 +130,7 @@ struct RowNumbers {
 
   Number numbers[Tensors::kNumbers + 1];
   float wide[Tensors::kWideNumbers + 1];
+  Number saved[Tensors::kSaved + 1];
   bool flags[Tensors::kFlags + 1];
   int64_t places[Tensors::kPlaces + 1];
 };
@@ -500,6 +503,14 @@ class FormulaRow {
     return valid_ ? tensors_.wide_numbers[i][row_] : 0;
   }
 
+  // What the forward saved of the row, and of all rows.
+  __device__ Number saved(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.saved[i];
+    return valid_ ? tensors_.saved[i][row_] : 0;
+  }
+
+  __device__ Number saved_total(int i) const { return *tensors_.saved_given[i]; }
+
   __device__ bool flag(int i) const {
     if constexpr (Kernel::kStays) return held_.numbers.flags[i];
     return valid_ && tensors_.flags[i][row_];
@@ -722,6 +733,11 @@ class FormulaRow {
 
   __device__ void put_flag(int i, bool value) {
     if (puts()) tensors_.flag_results[i][row_] = value;
+  }
+
+  // For the backward.
+  __device__ void save(int i, Number value) {
+    if (puts()) tensors_.saved_results[i][row_] = value;
   }
 
  private:
