@@ -29,7 +29,7 @@ constexpr int64_t slices_of_terms(int64_t rows) {
 // may have in common; kCodes one for each result of rows that is integers of 8 bits, signed or not: every T holds them.
 // Wide numbers and results are of float32 whatever T is; flags are truth values. kJoined has a bit for each result of
 // rows that is a part of a longer row, of `joined` such parts; kWide one for each result of rows that is of float32.
-// kSavedResults counts the numbers of a row that a forward saves for its backward, and kSaved those that this one reads.
+// kSavedResults counts the numbers of a row that a forward saves for its backward, kSaved those that a backward reads.
 template <
     typename T,
     int kInputs_,
