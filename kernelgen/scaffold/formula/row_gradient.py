@@ -9,13 +9,14 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
+from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.row_values import (
     accesses,
+    graph_of_rows,
     inputs_of,
     inputs_of_rows,
     late,
     resident_threads,
-    simplified,
     sums_resident_threads,
 )
 from kernelgen.scaffold.formula.saved_numbers import SavedNumber, saved_numbers
@@ -83,8 +84,9 @@ def backward(
     named = {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)}
     own_names = {name: words.get(name, cpp) for name, cpp in parameters.items()}
     own_names |= {name: words[name] for name in read_results} | names_of_parts
-    graph = _simplified(traced, own_names, named | of_grads)
+    graph = _graph(traced, own_names, named | of_grads)
     graph.replace({number.index: Name(words[number.name], "float", number.kind) for number in saved})
+    correct_means(graph)
     names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in entry["returns"])]
     totals, terms = take_totals(graph, [*names, *parameters.values()])
     read = graph.names()
@@ -127,8 +129,8 @@ def backward(
     return facts, saved
 
 
-def _simplified(traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str]) -> Graph:
-    graph = simplified(traced, parameters, grads)
+def _graph(traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str]) -> Graph:
+    graph = graph_of_rows(traced, parameters, grads)
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
     return graph
 
@@ -144,7 +146,7 @@ def _saved(
     those of one with other names. `values`: the arguments and results, whose names are taken."""
     results = {value["name"]: f"result {value['name']}" for value in values}
     of_grads = {place: f"gradient {place}" for place in range(len(values))}
-    draft = _simplified(traced, results | dict(parameters), of_grads)
+    draft = _graph(traced, results | dict(parameters), of_grads)
     taken = {value[key] for value in values for key in ("name", "cpp")} | {*grads, *parameters.values()}
     return saved_numbers(draft, forward, set(parameters.values()), taken)
 

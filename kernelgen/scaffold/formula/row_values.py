@@ -9,7 +9,6 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import rows
 from kernelgen.scaffold.formula.exponentials import share_exponentials
 from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph
-from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.values import value_of
 
 # How a row calls what it has one of.
@@ -37,12 +36,12 @@ def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[
     return value_of(argument, dtype) | {"kind": kind, "shape": shape} | dims
 
 
-def simplified(
+def graph_of_rows(
     traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str] | None = None
 ) -> Graph:
-    """The graph of a function of rows, or of its gradient."""
+    """The graph of a function of rows, or of its gradient. Its means are not corrected yet: a gradient that reads them
+    has those of the forward."""
     graph = Graph(traced, parameters, grads, COORDINATES_OF_ROW)
-    correct_means(graph)
     share_exponentials(graph)
     return graph
 

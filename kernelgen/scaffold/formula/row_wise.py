@@ -10,16 +10,17 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.expressions import header_of
 from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.row_gradient import backward
 from kernelgen.scaffold.formula.row_values import (
     accesses,
+    graph_of_rows,
     inputs_of,
     inputs_of_rows,
     late,
     of_rows,
     refuse_rows_beside_parts,
     resident_threads,
-    simplified,
 )
 from kernelgen.scaffold.formula.saved_numbers import SavedNumber
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
@@ -73,7 +74,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     part_names = named_parts(schema, path["forward"], [*tensors, *results])
     parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
     scalars = [scalar_of(a) for a in schema["arguments"] if a["kind"] == "other"]
-    graph = simplified(path["forward"], parameters | part_names)
+    graph = graph_of_rows(path["forward"], parameters | part_names)
     saved: list[SavedNumber] = []
     try:
         gradient, saved = backward(schema, path, tensors, scalars, results, parameters, part_names, graph)
@@ -83,6 +84,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     operator = _operator(schema, saved)
     saved_results = _saved(operator, saved)
     graph.outputs += [number.of_forward for number in saved]
+    correct_means(graph)
     read = graph.names()
     for tensor in tensors:
         own = [name for (of, _), name in part_names.items() if of == tensor["name"]] or [tensor["cpp"]]

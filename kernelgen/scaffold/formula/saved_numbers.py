@@ -42,9 +42,10 @@ def saved_numbers(
     """
     nodes = backward.nodes()
     outputs = [output for output in backward.outputs if output is not None]
-    chosen = _first(outputs, _reductions_of_inputs(nodes, inputs))
+    first = _first(outputs, _reductions_of_inputs(nodes, inputs))
+    last = [node for node in first if _waits_for_reductions(node, first)]
     # What others are computed of, where that is fewer numbers.
-    chosen = min(chosen, _first(chosen, {node.index for node in nodes if _is_reduction(node)}), key=len)
+    chosen = min(last, _first(last, {node.index for node in nodes if _is_reduction(node)}), key=len)
     values = {node.index: _in_graph(node, forward, {}) for node in chosen}
     reductions = {node.index for node in forward.nodes() if _is_reduction(node)}
     needed = {node.index for node in Part(list(values.values())).nodes() if _is_reduction(node)}
@@ -85,6 +86,12 @@ def _first(outputs: Sequence[Value], chosen: Container[int]) -> list[Node]:
             seen.add(node.index)
             pending += [argument for argument in node.arguments if isinstance(argument, Node)]
     return [met[index] for index in sorted(met)]
+
+
+def _waits_for_reductions(node: Node, others: Sequence[Node]) -> bool:
+    """Whether reductions are needed for it where others are known."""
+    known = frozenset(other.index for other in others if other != node)
+    return any(_is_reduction(inner) for inner in Part([node], known).nodes())
 
 
 def _in_graph(value: Value, graph: Graph, known: dict[int, Value]) -> Value:

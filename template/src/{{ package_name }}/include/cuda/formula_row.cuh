@@ -857,7 +857,8 @@ class FormulaRow {
 
   // Where a part of the row ends, in accesses.
   __device__ Index end_of_part(int part) const {
-    return static_cast<Index>(int64_t(start_.accesses) * part / tensors_.parts);
+    const Index of_part = (start_.accesses + tensors_.parts - 1) / tensors_.parts;
+    return std::min(start_.accesses, of_part * part);
   }
 
   __device__ Index elements() const { return valid_ ? static_cast<Index>(tensors_.rows.n) : 0; }
@@ -1450,6 +1451,15 @@ int common_inputs(const Tensors& tensors) {
   return common;
 }
 
+// Rows that nothing is reduced of are computed in parts that wait for each other nowhere: blocks of few threads, each of
+// which takes some accesses, as kernels of elements have them.
+constexpr int kThreadsOfPart = 128, kAccessesOfPart = 2 * kThreadsOfPart, kLeastParts = 4;
+
+template <typename Tensors>
+bool is_of_independent_parts(const Tensors& tensors) {
+  return tensors.parts > 1 && !tensors.partial;
+}
+
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
 // accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
 // last. kSummed: only for rows that a block can hold; `otherwise` is returned for others.
@@ -1561,7 +1571,8 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   }
   if constexpr (kSummed == 0 && kPeels) {
     const bool is_int = tensors.rows.n < 1 << 30;
-    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{kThreads, 1});
+    const int of_part = is_of_independent_parts(tensors) ? kThreadsOfPart : kThreads;
+    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{of_part, 1});
   }
   if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;
@@ -1584,6 +1595,11 @@ int parts_of_rows(const Tensors& tensors, int reductions) {
   const bool is_held = kHolds && reductions + (Tensors::kResults > 0) > 1;
   if (is_held && holds_in_clusters(tensors)) return 1;
   const bool columns = kSideBySide && are_columns(tensors);
+  if (reductions == 0 && Tensors::kResults > 0 && !columns) {
+    constexpr int64_t kPart = kAccessesOfPart * kOperandVector<typename Tensors::Element>, kMost = 1 << 15;
+    const bool is_long = tensors.rows.n >= kLeastParts * kPart && tensors.rows.dimensions <= 1;
+    return is_long && reads_vectors(tensors) ? static_cast<int>(std::min(kMost, tensors.rows.n / kPart)) : 1;
+  }
   // Of a part, at least; and blocks of a multiprocessor.
   const int64_t elements = columns ? 128 : 8192, resident = columns ? 8 : kBlocksOfLongRows;
   if (!columns && tensors.rows.n < 8 * elements) return 1;
