@@ -858,7 +858,8 @@ class FormulaRow {
   // Where a part of the row ends, in accesses.
   __device__ Index end_of_part(int part) const {
     const Index of_part = (start_.accesses + tensors_.parts - 1) / tensors_.parts;
-    return std::min(start_.accesses, of_part * part);
+    const Index end = of_part * part;
+    return end < start_.accesses ? end : start_.accesses;
   }
 
   __device__ Index elements() const { return valid_ ? static_cast<Index>(tensors_.rows.n) : 0; }
@@ -1130,9 +1131,8 @@ class FormulaRow {
         if (is_valid) write_run<Join>(f, access, first, held_.accesses[access], running, before, places);
       }
     } else {
-      const Index accesses = start_.accesses, parts = tensors_.parts;
-      Index begin = accesses * part_ / parts, end = parts == 1 ? accesses : accesses * (part_ + 1) / parts;
-      if (parts > 1 && !carry_of_parts<kBack, Join>(total_of_elements, &carry)) return;
+      Index begin = end_of_part(part_), end = end_of_part(part_ + 1);
+      if (tensors_.parts > 1 && !carry_of_parts<kBack, Join>(total_of_elements, &carry)) return;
       if constexpr (std::is_same_v<Group, ColumnGroup>) {
         // Each warp has a part of the row.
         const Index n = end - begin;
@@ -1595,10 +1595,10 @@ int parts_of_rows(const Tensors& tensors, int reductions) {
   const bool is_held = kHolds && reductions + (Tensors::kResults > 0) > 1;
   if (is_held && holds_in_clusters(tensors)) return 1;
   const bool columns = kSideBySide && are_columns(tensors);
-  if (reductions == 0 && Tensors::kResults > 0 && !columns) {
-    constexpr int64_t kPart = kAccessesOfPart * kOperandVector<typename Tensors::Element>, kMost = 1 << 15;
-    const bool is_long = tensors.rows.n >= kLeastParts * kPart && tensors.rows.dimensions <= 1;
-    return is_long && reads_vectors(tensors) ? static_cast<int>(std::min(kMost, tensors.rows.n / kPart)) : 1;
+  constexpr int64_t kPart = kAccessesOfPart * kOperandVector<typename Tensors::Element>, kMost = 1 << 15;
+  const bool is_long = tensors.rows.n >= kLeastParts * kPart && tensors.rows.dimensions <= 1;
+  if (reductions == 0 && Tensors::kResults > 0 && !columns && is_long && reads_vectors(tensors)) {
+    return static_cast<int>(std::min(kMost, tensors.rows.n / kPart));
   }
   // Of a part, at least; and blocks of a multiprocessor.
   const int64_t elements = columns ? 128 : 8192, resident = columns ? 8 : kBlocksOfLongRows;
