@@ -317,7 +317,7 @@ def _other_factors(product: Value, factor: Value) -> Value | None:
 
 def _common_factor(value: Value | None) -> Node | None:
     """The inverse of a sum of exponentials, or of a root, among the factors of a product of elements: such a factor is
-    never what keeps the sum finite. Or any factor of an element that is chosen by its place: no other is added to it."""
+    never what keeps the sum finite. Or any factor of an element that is chosen by its place: none is added to it."""
     if not isinstance(value, Node) or value.op != "mul" or value.kind != "element":
         return None
     for chosen, factor in (value.arguments, value.arguments[::-1]):

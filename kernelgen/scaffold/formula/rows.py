@@ -52,6 +52,8 @@ _CALLS |= {"saved row": "save", "saved total": "save"}
 _CALLS_BY_DTYPE = {"int": "put_place", "int64": "put_place", "bool": "put_flag"}
 # Numbers of the rows themselves, by the names that formulas have for them.
 _OF_ROWS = {"columns": "size", "row_count": "count", "batch": "batch", "line": "line"}
+# What a row calls its numbers, and those that all rows have in common.
+_MEMBERS = ("number", "wide_number", "saved", "place", "flag", "given", "wide_given", "saved_total", "total")
 # The most sums of one pass.
 _MOST_SUMS = 4
 # The deepest indentation of a pass's lines.
@@ -196,7 +198,7 @@ class _Rows:
         for name, member in _OF_ROWS.items():
             if name in self.graph.names():
                 self.text.append(f"const Number {name} = row.{member}();")
-        for member in ("number", "wide_number", "saved", "place", "flag", "given", "wide_given", "saved_total", "total"):
+        for member in _MEMBERS:
             kind = {"place": "int64_t", "flag": "bool"}.get(member, "Number")
             for i, name in enumerate(name for name, called in self.row_inputs if called == member):
                 self.text.append(f"const {kind} {name} = row.{member}({i});")

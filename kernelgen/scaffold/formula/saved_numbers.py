@@ -30,9 +30,7 @@ class SavedNumber:
     of_forward: Value
 
 
-def saved_numbers(
-    backward: Graph, forward: Graph, inputs: Container[str], taken: Container[str]
-) -> list[SavedNumber]:
+def saved_numbers(backward: Graph, forward: Graph, inputs: Container[str], taken: Container[str]) -> list[SavedNumber]:
     """The numbers of which a gradient computes fewer reductions, all of which the forward has; none where it gains
     nothing.
 

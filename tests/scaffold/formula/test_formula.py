@@ -203,17 +203,22 @@ def test_up_to_four_sums_are_one_pass():
     assert summed == ["a * b", "a * a", "b * b"]
 
 
-def test_a_mean_is_corrected_by_the_pass_that_adds_up_squares():
-    layer = formula_of_rows("layer")
-    assert (layer["reductions"], layer["backward"]["reductions"]) == (2, 1)
-    for lines in (layer["forward"], layer["backward"]["lines"]):
+def test_a_mean_is_corrected_by_the_pass_that_adds_up_squares(tmp_path):
+    layer, own = formula_of_rows("layer"), formula_of_rows("standardise")
+    assert layer["reductions"] == own["reductions"] == 2
+    for lines in (layer["forward"], own["forward"]):
         text = "\n".join(lines)
         assert "const Number corrected_mean = mean + correction;" in text
         assert "const Number centred = x - corrected_mean;" in text
         assert re.search(r"variance = math::corrected_squares\(row_sum_\d, correction, row_sum_\d\) / columns;", text)
     # What is summed in the same pass is corrected after it.
-    corrected = "const Number corrected_sum = math::corrected_sum(row_sum_5, correction, row_sum_4);"
-    assert corrected in layer["backward"]["lines"]
+    body = "c = x - x.mean(-1, keepdim=True)\n    return (c * y).sum(-1) / (c * c).sum(-1)"
+    summed = "\n".join(formula_of(tmp_path, body, "x: Tensor, y: Tensor")["forward"])
+    assert re.search(r"math::corrected_sum\(row_sum_\d, correction, row_sum(_\d)?\)", summed)
+    # The gradient has the corrected mean of the forward.
+    assert "row.save(0, corrected_mean);" in layer["forward"]
+    assert "const Number mean = row.saved(0);" in layer["backward"]["lines"]
+    assert layer["backward"]["reductions"] == 1
 
 
 def test_a_mean_that_nothing_is_squared_about_is_a_sum(tmp_path):
