@@ -857,9 +857,7 @@ class FormulaRow {
 
   // Where a part of the row ends, in accesses.
   __device__ Index end_of_part(int part) const {
-    const Index of_part = (start_.accesses + tensors_.parts - 1) / tensors_.parts;
-    const Index end = of_part * part;
-    return end < start_.accesses ? end : start_.accesses;
+    return static_cast<Index>(int64_t(start_.accesses) * part / tensors_.parts);
   }
 
   __device__ Index elements() const { return valid_ ? static_cast<Index>(tensors_.rows.n) : 0; }
@@ -1131,8 +1129,9 @@ class FormulaRow {
         if (is_valid) write_run<Join>(f, access, first, held_.accesses[access], running, before, places);
       }
     } else {
-      Index begin = end_of_part(part_), end = end_of_part(part_ + 1);
-      if (tensors_.parts > 1 && !carry_of_parts<kBack, Join>(total_of_elements, &carry)) return;
+      const Index accesses = start_.accesses, parts = tensors_.parts;
+      Index begin = accesses * part_ / parts, end = parts == 1 ? accesses : accesses * (part_ + 1) / parts;
+      if (parts > 1 && !carry_of_parts<kBack, Join>(total_of_elements, &carry)) return;
       if constexpr (std::is_same_v<Group, ColumnGroup>) {
         // Each warp has a part of the row.
         const Index n = end - begin;
@@ -1451,15 +1450,6 @@ int common_inputs(const Tensors& tensors) {
   return common;
 }
 
-// Rows that nothing is reduced of are computed in parts that wait for each other nowhere: blocks of few threads, each of
-// which takes some accesses, as kernels of elements have them.
-constexpr int kThreadsOfPart = 128, kAccessesOfPart = 2 * kThreadsOfPart, kLeastParts = 4;
-
-template <typename Tensors>
-bool is_of_independent_parts(const Tensors& tensors) {
-  return tensors.parts > 1 && !tensors.partial;
-}
-
 // Calls visit(kernel) with the RowKernel for rows of this length, in blocks of up to kThreads threads that hold kHeld
 // accesses each. kSideBySide: rows may lie side by side. kPeels: whether the elements at a row's ends may be looked at
 // last. kSummed: only for rows that a block can hold; `otherwise` is returned for others.
@@ -1571,8 +1561,7 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   }
   if constexpr (kSummed == 0 && kPeels) {
     const bool is_int = tensors.rows.n < 1 << 30;
-    const int of_part = is_of_independent_parts(tensors) ? kThreadsOfPart : kThreads;
-    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{of_part, 1});
+    if (aligned && is_int) return visit(RowKernel<BlockGroup, N, 0, true, 0, false, true>{kThreads, 1});
   }
   if constexpr (kSummed == 0) return visit(RowKernel<BlockGroup, N, 0, false, 0>{threads, 1});
   return otherwise;
@@ -1595,11 +1584,6 @@ int parts_of_rows(const Tensors& tensors, int reductions) {
   const bool is_held = kHolds && reductions + (Tensors::kResults > 0) > 1;
   if (is_held && holds_in_clusters(tensors)) return 1;
   const bool columns = kSideBySide && are_columns(tensors);
-  constexpr int64_t kPart = kAccessesOfPart * kOperandVector<typename Tensors::Element>, kMost = 1 << 15;
-  const bool is_long = tensors.rows.n >= kLeastParts * kPart && tensors.rows.dimensions <= 1;
-  if (reductions == 0 && Tensors::kResults > 0 && !columns && is_long && reads_vectors(tensors)) {
-    return static_cast<int>(std::min(kMost, tensors.rows.n / kPart));
-  }
   // Of a part, at least; and blocks of a multiprocessor.
   const int64_t elements = columns ? 128 : 8192, resident = columns ? 8 : kBlocksOfLongRows;
   if (!columns && tensors.rows.n < 8 * elements) return 1;
