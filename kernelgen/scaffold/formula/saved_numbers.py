@@ -12,7 +12,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
-from kernelgen.scaffold.formula.lines import free_name, word_of
+from kernelgen.scaffold.formula.lines import as_cpp, free_name, word_of
 from kernelgen.scaffold.formula.rows import Part, is_pass
 
 # More of them are not worth the pass that they spare.
@@ -52,7 +52,7 @@ def saved_numbers(backward: Graph, forward: Graph, inputs: Container[str], taken
         return []
     saved: list[SavedNumber] = []
     for node in chosen:
-        name = free_name(word_of(node), {*taken, *(number.name for number in saved)})
+        name = free_name(as_cpp(word_of(node)), {*taken, *(number.name for number in saved)})
         saved.append(SavedNumber(name, node.kind, node.index, values[node.index]))
     return saved
 
