@@ -39,7 +39,8 @@ def share_exponentials(graph: Graph) -> None:
         quotient_terms = Counter(_terms(term.arguments[0]))
         quotient_terms[logarithm] -= 1
         same = [n for n in nodes if _is_exponential(n) and _equal(_terms(n.arguments[0]), quotient_terms)]
-        if same and not any(node.index in steps for node in same):
+        # Of a max that may be infinite, the sum is the one that others are computed of.
+        if (same or shift.is_infinite is not None) and not any(node.index in steps for node in same):
             own_sum, quotient = _of_shifted_by_max(graph, term, total, shift)
             replaced |= {total.index: own_sum} | {node.index: quotient for node in same}
     if replaced:

@@ -321,15 +321,27 @@ def _other_factors(product: Value, factor: Value) -> Value | None:
 
 def _common_factor(value: Value | None) -> Node | None:
     """The inverse of a sum of exponentials, or of a root, among the factors of a product of elements: such a factor is
-    never what keeps the sum finite."""
+    never what keeps the sum finite. Or any factor of an element that is chosen by its place: none is added to it."""
     if not isinstance(value, Node) or value.op != "mul" or value.kind != "element":
         return None
+    for chosen, factor in (value.arguments, value.arguments[::-1]):
+        if _is_of_one_place(chosen) and isinstance(factor, Node) and factor.kind in ("row", "total"):
+            return factor
     for argument in value.arguments:
         if isinstance(argument, Node) and argument.kind == "row" and _is_inverse(argument):
             return argument
         if factor := _common_factor(argument):
             return factor
     return None
+
+
+def _is_of_one_place(value: Value) -> bool:
+    """Whether it is a choice by the place of an element in its row."""
+    condition = value.arguments[0] if isinstance(value, Node) and value.op == "where" else None
+    if not isinstance(condition, Node) or condition.op != "eq":
+        return False
+    kinds = {argument.kind for argument in condition.arguments}
+    return kinds == {"element", "row"} and any(a == Name("place", "int", "element") for a in condition.arguments)
 
 
 def _is_inverse(node: Node) -> bool:

@@ -121,7 +121,7 @@ class Writer:
 
     def reserve(self, node: Node) -> str:
         """A name for a node that somebody else writes."""
-        return self._free(word(node))
+        return self._free(word_of(node))
 
     def expression(self, value: Value, used: int = 0) -> Expression:
         """A value, in an expression for a line of which `used` columns are taken."""
@@ -169,7 +169,7 @@ class Writer:
         return self._uses[node.index] > 1 or bool(node.name) or is_limited
 
     def _declare(self, node: Node, name: str | None = None) -> None:
-        name = name or word(node)
+        name = name or word_of(node)
         kind = {"bool": "bool", "int": "int64_t", **CODES}.get(node.dtype, self._number)
         # Room for a number behind the name.
         expression = self.expression(node, len(f"const {kind} {name}_10 = ;"))
@@ -195,8 +195,8 @@ class Writer:
         return name
 
 
-def word(node: Node) -> str:
-    """What a node's variable is called: as in the reference, or by its operator."""
+def word_of(node: Node) -> str:
+    """What a node's variable is called, before its name is made free: as in the reference, or by its operator."""
     return node.name or _WORDS.get(node.op, node.op)
 
 

@@ -7,19 +7,20 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
-from kernelgen.scaffold.formula.exponentials import share_exponentials
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
-from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Node, Value
+from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import free_name
 from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.row_values import (
     accesses,
+    graph_of_rows,
     inputs_of,
     inputs_of_rows,
     late,
     resident_threads,
     sums_resident_threads,
 )
+from kernelgen.scaffold.formula.saved_numbers import SavedNumber, saved_numbers
 from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.totals import take_totals
@@ -45,22 +46,27 @@ def backward(
     results: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
     part_names: Mapping[tuple[str, int], str],
+    forward: Graph,
     computed: Scalars,
-) -> dict[str, Any] | None:
-    """The gradient: an operator of its own. Notes in `computed` what it computes of scalars."""
+) -> tuple[dict[str, Any] | None, list[SavedNumber]]:
+    """What the templates know of the gradient, an operator of its own, and the numbers that the forward saves for it.
+    Notes in `computed` what it computes of scalars."""
     if path["backward"] is None:
-        return None
+        return None, []
     floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
     outputs = parts.first_of_results(path["backward"])
     inputs = [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
     if not inputs:
-        return None
+        return None, []
     differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
     grads = names_of_grads(results, differentiable, schema["arguments"])
     names_of_results = [free_name(result["name"], [*parameters, *grads]) for result in results]
     traced, reads = reading_results(path["backward"], path["forward"], names_of_results)
     read_results = [names_of_results[i] for i in reads]
-    entry = with_free_names(parse(schema_text(schema, tensors, scalars, [*grads, *read_results], inputs)).entry())
+    taken = {value[key] for value in (*results, *schema["arguments"]) for key in ("name", "cpp")}
+    saved = [] if part_names else _saved(traced, forward, parameters, names_of_results, taken.union(grads))
+    given_names = [*grads, *read_results, *(number.name for number in saved)]
+    entry = with_free_names(parse(schema_text(schema, tensors, scalars, given_names, inputs)).entry())
     words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
     places = {argument["name"]: argument for argument in entry["arguments"]}
     given = [
@@ -68,6 +74,7 @@ def backward(
         | {"kind": results[i]["kind"], "shape": "rows"}
         for grad, i in zip([*grads, *read_results], [*differentiable, *reads], strict=True)
     ]
+    given += [value_of(places[number.name], "saved") | {"kind": number.kind, "shape": "rows"} for number in saved]
     own = [
         parts.with_cut(value_of(places[tensor["name"]], tensor["dtype"]), tensor.get("cut"))
         | {key: tensor[key] for key in ("kind", "shape", "dims") if key in tensor}
@@ -83,17 +90,12 @@ def backward(
     names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
     of_grads = parts_of_grads(differentiable, grads, names_of_parts)
     named = {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)}
-    graph = Graph(
-        traced,
-        {name: words.get(name, cpp) for name, cpp in parameters.items()}
-        | {name: words[name] for name in read_results}
-        | names_of_parts,
-        named | of_grads,
-        COORDINATES_OF_ROW,
-    )
+    own_names = {name: words.get(name, cpp) for name, cpp in parameters.items()}
+    own_names |= {name: words[name] for name in read_results} | names_of_parts
+    graph = _graph(traced, own_names, named | of_grads)
+    graph.replace({number.index: Name(words[number.name], "float", number.kind) for number in saved})
     correct_means(graph)
-    share_exponentials(graph)
-    graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
+    computed.avoid(words.values())
     own_scalars = [scalar_of(places[scalar["name"]], [path]) for scalar in scalars]
     computed.take(graph, {words[scalar["name"]]: scalar["cpp"] for scalar in scalars})
     of_formula = computed.of_formula(own_scalars, graph.names()) if computed.names() else None
@@ -138,7 +140,27 @@ def backward(
     if names_of_parts:
         facts |= {"operands": operands, "outputs": written, "summed_tensors": facts["summed"]}
         facts["summed"] = _summed_of_parts(facts["summed"], of_elements)
-    return facts
+    return facts, saved
+
+
+def _graph(traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str]) -> Graph:
+    graph = graph_of_rows(traced, parameters, grads)
+    graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
+    return graph
+
+
+def _saved(
+    traced: Mapping[str, Any],
+    forward: Graph,
+    parameters: Mapping[str, str],
+    results: Sequence[str],
+    taken: set[str],
+) -> list[SavedNumber]:
+    """The numbers that the forward saves: of a graph with the forward's names, whose nodes have the same indices as
+    those of one with other names. `taken`: names of arguments, results and their gradients."""
+    names = {name: f"result {name}" for name in results} | dict(parameters)
+    draft = _graph(traced, names, {place: f"gradient {place}" for place in range(len(results))})
+    return saved_numbers(draft, forward, set(parameters.values()), taken.union(results, parameters.values()))
 
 
 def _dtype_of_grad(result: Mapping[str, Any]) -> str:

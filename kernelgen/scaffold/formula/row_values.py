@@ -7,14 +7,15 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import rows
-from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.exponentials import share_exponentials
+from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph
 from kernelgen.scaffold.formula.values import value_of
 
 # How a row calls what it has one of.
-_MEMBERS = {"float": "number", "bool": "flag", "int": "place", "float32": "wide_number"}
+_MEMBERS = {"float": "number", "bool": "flag", "int": "place", "float32": "wide_number", "saved": "saved"}
 
 # The same of what all rows have in common.
-_GIVEN = {"float": "given", "float32": "wide_given"}
+_GIVEN = {"float": "given", "float32": "wide_given", "saved": "saved_total"}
 # The most operators of a formula whose numbers fit the registers of a thread where a multiprocessor has 1,536 of them.
 _LIGHT = 20
 # The most tensors whose accesses do where it has 1,024; and the most of them with the sums over the rows, as in
@@ -33,6 +34,16 @@ def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[
     if name in assumption.get("orders", {}):
         dims["order"] = assumption["orders"][name]
     return value_of(argument, dtype) | {"kind": kind, "shape": shape} | dims
+
+
+def graph_of_rows(
+    traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str] | None = None
+) -> Graph:
+    """The graph of a function of rows, or of its gradient. Its means are not corrected yet: a gradient that reads them
+    has those of the forward."""
+    graph = Graph(traced, parameters, grads, COORDINATES_OF_ROW)
+    share_exponentials(graph)
+    return graph
 
 
 def inputs_of(tensors: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -8,13 +8,13 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
-from kernelgen.scaffold.formula.exponentials import share_exponentials
 from kernelgen.scaffold.formula.expressions import header_of
-from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph
+from kernelgen.scaffold.formula.graph import Graph
 from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.row_gradient import backward
 from kernelgen.scaffold.formula.row_values import (
     accesses,
+    graph_of_rows,
     inputs_of,
     inputs_of_rows,
     late,
@@ -22,9 +22,19 @@ from kernelgen.scaffold.formula.row_values import (
     refuse_rows_beside_parts,
     resident_threads,
 )
+from kernelgen.scaffold.formula.saved_numbers import SavedNumber
 from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
-from kernelgen.scaffold.formula.values import TAKEN, dtypes_of, named_parts, plain, scalar_of, value_of
+from kernelgen.scaffold.formula.values import (
+    TAKEN,
+    dtypes_of,
+    named_parts,
+    plain,
+    scalar_of,
+    value_of,
+    with_free_names,
+)
+from kernelgen.scaffold.schema.parser import parse
 
 # The elements of a row, the rows, and the first size, among the scalars of a trace.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
@@ -72,13 +82,22 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     ]
     part_names = named_parts(schema, path["forward"], [*tensors, *results])
     parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
-    graph = Graph(path["forward"], parameters | part_names, None, COORDINATES_OF_ROW)
-    correct_means(graph)
-    share_exponentials(graph)
     scalars = [scalar_of(a, traced["paths"]) for a in schema["arguments"] if a["kind"] == "other"]
-    names = [*parameters.values(), *part_names.values(), *(result["cpp"] for result in schema["returns"])]
+    names = [*parameters.values(), *part_names.values(), *(result["cpp"] for result in results)]
     computed = Scalars([scalar["cpp"] for scalar in scalars], [*TAKEN, *names])
+    graph = graph_of_rows(path["forward"], parameters | part_names)
+    saved: list[SavedNumber] = []
+    try:
+        gradient, saved = backward(schema, path, tensors, scalars, results, parameters, part_names, graph, computed)
+        reason = None
+    except KernelgenError as error:
+        gradient, reason = None, str(error)
+    operator = _operator(schema, saved)
+    saved_results = _saved(operator, saved)
+    graph.outputs += [number.of_forward for number in saved]
+    correct_means(graph)
     computed.take(graph)
+    names += computed.names()
     read = graph.names()
     for tensor in tensors:
         own = [name for (of, _), name in part_names.items() if of == tensor["name"]] or [tensor["cpp"]]
@@ -88,8 +107,7 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         refuse_rows_beside_parts(tensors)
     operands = parts.operands(tensors, part_names, read) if cuts is not None else tensors
     written = parts.outputs(results, part_names)
-    kinds = [(output["cpp"], _kind(output)) for output in written]
-    names += computed.names()
+    kinds = [(output["cpp"], _kind(output)) for output in [*written, *saved_results]]
     totals = _forward_totals(graph, kinds, names)
     forward = rows.lines(graph, inputs_of(operands), kinds, inputs_of_rows(operands), names)
     facts = {
@@ -116,18 +134,38 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     }
     if cuts is not None:
         facts |= {"operands": operands, "outputs": written}
-    try:
-        facts["backward"] = backward(schema, path, tensors, scalars, results, parameters, part_names, computed)
-    except KernelgenError as reason:
-        facts |= {"backward": None, "composed": str(reason)}
+    if saved:
+        facts |= {"operator": operator, "saved": saved_results}
+    facts["backward"] = gradient
+    if reason is not None:
+        facts["composed"] = reason
     computed.note(facts, read)
     of_backward = facts["backward"] or {"lines": [], "totals": None}
     of_totals = [*(totals or {"lines": []})["lines"], *(of_backward["totals"] or {"lines": []})["lines"]]
     return plain(facts | header_of([*forward, *of_backward["lines"], *of_totals]))
 
 
+def _operator(schema: Mapping[str, Any], saved: Sequence[SavedNumber]) -> dict[str, Any]:
+    """The schema's entry of the operator that returns the saved numbers after the function's results."""
+    taken = schema["text"].rpartition(" -> ")[0]
+    returned = [f"Tensor {name}" for name in (*(r["name"] for r in schema["returns"]), *(n.name for n in saved))]
+    return with_free_names(parse(f"{taken} -> ({', '.join(returned)})").entry())
+
+
+def _saved(operator: Mapping[str, Any], saved: Sequence[SavedNumber]) -> list[dict[str, Any]]:
+    """The saved numbers as further results."""
+    returns = operator["returns"][len(operator["returns"]) - len(saved) :]
+    return [
+        value_of(result, "saved") | {"kind": number.kind, "keeps": False, "needed": None}
+        for result, number in zip(returns, saved, strict=True)
+    ]
+
+
 def _kind(result: Mapping[str, Any]) -> str:
-    """What a result is, as lines of a row know it: `wide` of one that is of float32 whatever the elements are."""
+    """What a result is, as lines of a row know it: `wide` of one that is of float32 whatever the elements are, `saved`
+    of one that the gradient alone needs."""
+    if result["dtype"] == "saved":
+        return f"saved {result['kind']}"
     is_wide = result["dtype"] == "float32" and result["kind"] != "element"
     return f"wide {result['kind']}" if is_wide else result["kind"]
 

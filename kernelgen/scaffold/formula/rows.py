@@ -48,9 +48,12 @@ _MANY = 10
 _KEPT = "kept"
 # How the row takes results that are not of elements, but numbers of rows.
 _CALLS = {"term": "add", "total": "put_total", "wide total": "put_wide_total", "wide row": "put_wide"}
+_CALLS |= {"saved row": "save", "saved total": "save"}
 _CALLS_BY_DTYPE = {"int": "put_place", "int64": "put_place", "bool": "put_flag"}
 # Numbers of the rows themselves, by the names that formulas have for them.
 _OF_ROWS = {"columns": "size", "row_count": "count", "batch": "batch", "line": "line"}
+# What a row calls its numbers, and those that all rows have in common.
+_MEMBERS = ("number", "wide_number", "saved", "place", "flag", "given", "wide_given", "saved_total", "total")
 # The most sums of one pass.
 _MOST_SUMS = 4
 # The deepest indentation of a pass's lines.
@@ -93,10 +96,11 @@ def lines(
         inputs: the C++ names of the tensors, in the order in which the row passes their elements on.
         results: the C++ name of each of the graph's outputs, and its kind: element, row for a number or a place of each
             row, term for what the row adds to a sum over all, or total for what is computed of such sums; wide before
-            row or total: of float32, whatever the elements are.
+            row or total: of float32, whatever the elements are; saved before them: for the gradient alone.
         row_inputs: the names of the tensors with a number, or a place, for each row, and of numbers that all rows have
             in common; and how the row calls them: number, place, flag, given or total, and
-            wide_number or wide_given where they are of float32, whatever the elements are.
+            wide_number or wide_given where they are of float32, whatever the elements are; saved or saved_total where
+            the forward saved them.
         taken: names that variables cannot have.
     """
     return _Rows(graph, inputs, results, row_inputs, taken).write()
@@ -151,7 +155,8 @@ def place_of(node: Node) -> Place | None:
     return Place(others[0], value, otherwise) if places and others else None
 
 
-def _is_pass(node: Node) -> bool:
+def is_pass(node: Node) -> bool:
+    """Whether it is a reduction of a row, rather than a choice of one of its elements."""
     return node.op in _PASSES and place_of(node) is None
 
 
@@ -193,7 +198,7 @@ class _Rows:
         for name, member in _OF_ROWS.items():
             if name in self.graph.names():
                 self.text.append(f"const Number {name} = row.{member}();")
-        for member in ("number", "wide_number", "place", "flag", "given", "wide_given", "total"):
+        for member in _MEMBERS:
             kind = {"place": "int64_t", "flag": "bool"}.get(member, "Number")
             for i, name in enumerate(name for name, called in self.row_inputs if called == member):
                 self.text.append(f"const {kind} {name} = row.{member}({i});")
@@ -209,9 +214,9 @@ class _Rows:
         self._element_results()
         pairs = zip(self.results, self.graph.outputs, strict=True)
         calls = [(_call(kind, value), value) for (_, kind), value in pairs if kind != "element"]
-        for call in ("put", "put_place", "put_flag", *_CALLS.values()):
+        for call in dict.fromkeys(("put", "put_place", "put_flag", *_CALLS.values())):
             for i, value in enumerate(value for chosen, value in calls if chosen == call):
-                expression = self.writer.expression(value, 16)
+                expression = self.writer.shared(value, 16)
                 self.text += [*self.writer.take(), f"row.{call}({i}, {expression.text});"]
         return self.text
 
@@ -220,13 +225,13 @@ class _Rows:
         level: dict[int, int] = {}
         for node in self.graph.nodes():
             below = max((level[a.index] for a in node.arguments if isinstance(a, Node)), default=0)
-            level[node.index] = below + _is_pass(node)
+            level[node.index] = below + is_pass(node)
         self._join_sums(level)
-        ordered = sorted(self.of_row, key=lambda node: (level[node.index], not _is_pass(node), node.index))
+        ordered = sorted(self.of_row, key=lambda node: (level[node.index], not is_pass(node), node.index))
         steps: list[list[Node]] = []
         for node in ordered:
             last = steps[-1] if steps else []
-            has_room = 0 < len(last) < _MOST_SUMS and all(n.op == "row_sum" and _is_pass(n) for n in (node, last[0]))
+            has_room = 0 < len(last) < _MOST_SUMS and all(n.op == "row_sum" and is_pass(n) for n in (node, last[0]))
             if has_room and level[node.index] == level[last[0].index]:
                 last.append(node)
             else:
@@ -235,11 +240,11 @@ class _Rows:
 
     def _join_sums(self, level: dict[int, int]) -> None:
         """Moves the sums of a level to a later one that has room for them, before anybody needs them: a pass less."""
-        sums = [node for node in self.graph.nodes() if node.op == "row_sum" and _is_pass(node)]
+        sums = [node for node in self.graph.nodes() if node.op == "row_sum" and is_pass(node)]
         for first in sorted({level[node.index] for node in sums}):
             moving = [node for node in sums if level[node.index] == first]
             users = {user.index: user for node in moving for user in self._users_of(node)}.values()
-            needed = min((level[user.index] for user in users if _is_pass(user)), default=None)
+            needed = min((level[user.index] for user in users if is_pass(user)), default=None)
             later = [level[node.index] for node in sums if level[node.index] > first]
             room = [
                 place
@@ -248,7 +253,7 @@ class _Rows:
             ]
             if moving and room:
                 # What stands between a sum and the passes that need it moves along.
-                for node in (*moving, *(user for user in users if not _is_pass(user))):
+                for node in (*moving, *(user for user in users if not is_pass(user))):
                     level[node.index] = max(level[node.index], min(room))
 
     def _users_of(self, node: Node) -> list[Node]:
@@ -277,7 +282,7 @@ class _Rows:
 
     def _needs(self) -> list[set[int]]:
         """What each pass computes of an element, by the indices of the nodes."""
-        reductions = [step for step in self._steps() if _is_pass(step[0])]
+        reductions = [step for step in self._steps() if is_pass(step[0])]
         passes = [[node.arguments[0] for node in step] for step in reductions]
         passes.append([v for (_, kind), v in zip(self.results, self.graph.outputs, strict=True) if kind == "element"])
         return [{node.index for node in Part(values, self._indices_of_row()).nodes()} for values in passes]

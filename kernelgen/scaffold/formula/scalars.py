@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelgen.scaffold.formula.expressions import ATOM, PREFIX, PRODUCT, Expression
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Number, Value
-from kernelgen.scaffold.formula.lines import Writer, free_name, word
+from kernelgen.scaffold.formula.lines import Writer, free_name, word_of
 
 _ARITHMETIC = {"add", "sub", "mul", "div", "neg"}
 # The functions of <cmath>, by operator.
@@ -55,6 +55,10 @@ class Scalars:
                 replaced[value.index] = Name(self._name(computed[value.index]), "float", "scalar")
         if replaced:
             graph.replace(replaced)
+
+    def avoid(self, names: Iterable[str]) -> None:
+        """None of the numbers to come has one of these names."""
+        self._taken.update(names)
 
     def of_formula(self, scalars: Sequence[Mapping[str, Any]], read: set[str]) -> list[dict[str, Any]]:
         """The scalars that a formula takes which reads these names: arguments, and numbers that are computed of them.
@@ -125,7 +129,7 @@ def _word(number: Node) -> str:
     first, *others = number.arguments
     if first == Number(1.0) and isinstance(others[0], Name) and number.op in ("sub", "div"):
         return f"{'one_minus' if number.op == 'sub' else 'inverse'}_{others[0].text}".rstrip("_")
-    return word(number)
+    return word_of(number)
 
 
 def _lines(graph: Graph, names: Sequence[str], taken: Iterable[str]) -> list[str]:

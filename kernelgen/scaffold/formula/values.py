@@ -68,10 +68,11 @@ def plain(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def value_of(of: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """A tensor: its names, the type of its elements (T or bool), and of one in a formula."""
+    """A tensor: its names, the type of its elements (T or bool), and of one in a formula. `saved` numbers are of the
+    type that sums are computed in."""
     types = {"float": ("T", "Number"), "bool": ("bool", "bool"), "int": ("int64_t", "int64_t")}
     types |= {code: (type, type) for code, type in CODES.items()}
-    types |= {fixed: (fixed, "Number") for fixed in FIXED}
+    types |= {fixed: (fixed, "Number") for fixed in FIXED} | {"saved": ("accumulate_t<T>", "Number")}
     element, number = types[dtype]
     names = {key: of[key] for key in ("name", "python", "cpp")}
     return names | {"dtype": dtype, "element": element, "number": number}

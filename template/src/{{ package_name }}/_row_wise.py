@@ -46,7 +46,8 @@ def register(
         results: what each result is: `rows`, `numbers` (one for each row), `kept`, numbers with dimensions of 1, and
             `places` and `kept places`, numbers that are integers, and `total`, one number of all rows; `rows of int8`,
             of uint8 or of float8 are codes, `numbers of bool` truth values, and those `of float32` are so whatever the
-            tensors are.
+            tensors are. Those that are `saved`, of the dtype of sums, are for the backward operator alone: they come
+            last, and reference has none of them.
         gradients: the positions of the arguments that have a gradient.
         reads: the places of the results that the backward operator reads.
         same_as: for each of these the place, among the results that have a gradient, of the one whose gradient it is,
@@ -94,7 +95,9 @@ class RowOp(PointwiseOp):
     ) -> None:
         dtypes = [torch.int64 if "places" in kind else _dtype_of(kind) for kind in results]
         super().__init__(name, reference, dtypes, gradients, same_as)
-        self.kinds = [kind.partition(" of ")[0] for kind in results]
+        self.kinds = [kind.partition(" of ")[0].removeprefix("saved ") for kind in results]
+        self.saved = [i for i, kind in enumerate(results) if kind.startswith("saved ")]
+        self.differentiable = [i for i in self.differentiable if i not in self.saved]
         self.vectors, self.rows = vectors, rows
         # Whether a batch of tensors is no larger tensor of rows.
         self.is_of_one_tensor = rows is not last_dimension or vectors or "total" in self.kinds
@@ -147,13 +150,14 @@ class RowOp(PointwiseOp):
         kept = [1 if dim in dims else size for dim, size in enumerate(like.shape)]
         shapes = {"rows": like.shape, "numbers": numbers, "kept": kept, "places": numbers, "kept places": kept}
         shapes["total"] = ()
+        dtypes = [_library.sum_dtype(like) if i in self.saved else dtype for i, dtype in enumerate(self.results)]
         if not self.parts:
-            return bare(like.new_empty(shapes[kind], dtype=dtype) for kind, dtype in zip(self.kinds, self.results))
+            return bare(like.new_empty(shapes[kind], dtype=dtype) for kind, dtype in zip(self.kinds, dtypes))
         (*rows, columns), *_ = part_shapes([like], self.parts[:1])
         of_parts = [
             (*rows, columns * count) if kind == "rows" else shapes[kind] for kind, count in zip(self.kinds, self.joined)
         ]
-        return bare(like.new_empty(shape, dtype=dtype) for shape, dtype in zip(of_parts, self.results))
+        return bare(like.new_empty(shape, dtype=dtype) for shape, dtype in zip(of_parts, dtypes))
 
     def vmap(self, info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
         if self.is_of_one_tensor:

@@ -179,10 +179,10 @@ def test_softmax_is_three_passes_two_of_which_share_the_exponential():
 @pytest.mark.parametrize(
     ("body", "direction", "factor"),
     [
-        ("return F.log_softmax(x, -1)", "backward", "inverse"),
-        ("return F.log_softmax(x, -1).exp()", "forward", "inverse"),
+        ("return F.log_softmax(x, -1)", "backward", "math::exp(x - row_max) * inverse"),
+        ("return F.log_softmax(x, -1).exp()", "forward", "exponential * inverse"),
         # Where the max is infinite, exp(x - max) is 0 or NaN, as the gradient is.
-        ("return x.logsumexp(-1)", "backward", "chosen"),
+        ("return x.logsumexp(-1)", "backward", "math::exp(x - row_max) * chosen"),
     ],
 )
 def test_an_exponential_with_the_logarithm_of_a_sum_is_one_of_its_terms_over_it(tmp_path, body, direction, factor):
@@ -190,8 +190,8 @@ def test_an_exponential_with_the_logarithm_of_a_sum_is_one_of_its_terms_over_it(
     lines = "\n".join(traced["forward"] if direction == "forward" else traced["backward"]["lines"])
     assert lines.count("math::exp(") == lines.count("math::exp(x - row_max)") == 1
     assert "math::log(" not in lines
-    assert f"exponential * {factor}" in lines
-    assert ("const Number chosen = is_equal ? 1 : inverse;" in lines) == (factor == "chosen")
+    assert factor in lines
+    assert ("row.save(1, is_equal ? 1 : inverse);" in traced["forward"]) == ("chosen" in factor)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_nothing_is_kept_for_one_pass():
 
 def test_a_loss_is_a_number_for_each_row():
     traced = row_wise(reference.read(ROWS, "soft_cross_entropy").schema.entry(), trace(ROWS, "soft_cross_entropy"))
-    assert traced["forward"][-1] == "row.put(0, -row_sum_2);"
+    assert "row.put(0, -row_sum_2);" in traced["forward"]
     assert traced["backward"]["lines"][0] == "const Number grad = row.number(0);"
 
 
@@ -248,17 +248,21 @@ def test_up_to_four_sums_are_one_pass():
     assert summed == ["a * b", "a * a", "b * b"]
 
 
-def test_a_mean_is_corrected_by_the_pass_that_adds_up_squares():
+def test_a_mean_is_corrected_by_the_pass_that_adds_up_squares(tmp_path):
     layer = formula_of_rows("layer")
-    assert layer["reductions"] == layer["backward"]["reductions"] == 2
-    for lines in (layer["forward"], layer["backward"]["lines"]):
-        text = "\n".join(lines)
-        assert "const Number corrected_mean = mean + correction;" in text
-        assert "const Number centred = x - corrected_mean;" in text
-        assert re.search(r"variance = math::corrected_squares\(row_sum_\d, correction, row_sum_\d\) / columns;", text)
+    assert layer["reductions"] == 2
+    text = "\n".join(layer["forward"])
+    assert "const Number corrected_mean = mean + correction;" in text
+    assert "const Number centred = x - corrected_mean;" in text
+    assert re.search(r"variance = math::corrected_squares\(row_sum_\d, correction, row_sum_\d\) / columns;", text)
     # What is summed in the same pass is corrected after it.
-    corrected = "const Number corrected_sum = math::corrected_sum(row_sum_4, correction, row_sum_2);"
-    assert corrected in layer["backward"]["lines"]
+    body = "c = x - x.mean(-1, keepdim=True)\n    return (c * y).sum(-1) / (c * c).sum(-1)"
+    summed = "\n".join(formula_of(tmp_path, body, "x: Tensor, y: Tensor")["forward"])
+    assert re.search(r"math::corrected_sum\(row_sum_\d, correction, row_sum(_\d)?\)", summed)
+    # The gradient has the corrected mean of the forward.
+    assert "row.save(0, corrected_mean);" in layer["forward"]
+    assert "const Number mean = row.saved(0);" in layer["backward"]["lines"]
+    assert layer["backward"]["reductions"] == 1
 
 
 def test_a_mean_that_nothing_is_squared_about_is_a_sum(tmp_path):
@@ -286,11 +290,12 @@ def test_tensors_are_drawn_with_more_dimensions_than_a_row_has(tmp_path):
 def test_a_mean_over_rows_is_finished_when_all_rows_are_added_up():
     traced = formula_of_rows("cross_entropy")
     assert traced["results"][0]["kind"] == "total"
-    assert traced["forward"][-2:] == ["row.add(0, Number(differs));", "row.add(1, differs ? -row_sum_2 : 0);"]
-    assert traced["totals"]["lines"][-1] == "totals.put_total(0, total_2 / total);"
-    # The number of targets that count is a sum over all rows, too.
-    assert traced["backward"]["totals"]["lines"][-1] == "row.add(0, Number(target != -100));"
-    assert "const Number total = row.total(0);" in traced["backward"]["lines"]
+    assert {"row.add(0, Number(differs));", "row.add(1, differs ? -row_sum_2 : 0);"} <= {*traced["forward"]}
+    assert "totals.put_total(0, total_2 / total);" in traced["totals"]["lines"]
+    # The number of targets that count is a sum over all rows, too, which the forward saves.
+    assert traced["totals"]["lines"][-1] == "totals.save(0, total);"
+    assert traced["backward"]["totals"] is None
+    assert "const Number total = row.saved_total(0);" in traced["backward"]["lines"]
 
 
 def test_running_totals_are_the_pass_that_writes():
@@ -316,12 +321,12 @@ def formula_of_rows(name: str) -> dict:
 
 
 def test_sums_that_need_each_other_less_than_they_seem_are_one_pass():
-    """The inverse that the terms of a sum have in common is multiplied once, so that both sums are of one pass."""
+    """The inverse that the terms of a sum have in common is multiplied once, so that the sum waits for none."""
     backward = formula_of_rows("rows_bias")["backward"]
-    assert backward["reductions"] == 2
-    assert "row_sum_2_term = grad * exponential;" in "\n".join(backward["lines"])
-    # The sum of the gradients waits for the pass of the exponentials.
-    assert formula_of_rows("log_softmax")["backward"]["reductions"] == 2
+    assert backward["reductions"] == 1
+    assert "{ return grad * exponential; }" in "\n".join(backward["lines"])
+    # The forward saves what the exponentials need: the sum of the gradients is all that is left.
+    assert formula_of_rows("log_softmax")["backward"]["reductions"] == 1
 
 
 @pytest.mark.parametrize("name", ["softmax", "masked_softmax", "softmax_temperature"])
@@ -345,6 +350,38 @@ def test_a_gradient_reads_a_result_that_is_a_factor_of_it(name):
 )
 def test_a_gradient_computes_again_what_it_would_magnify_or_gain_nothing_by(tmp_path, body, why):
     assert formula_of(tmp_path, body)["backward"]["reads"] == [], why
+
+
+@pytest.mark.parametrize(
+    ("name", "saved", "reductions"),
+    [
+        ("log_sum_exp", ["row_max", "chosen"], 0),
+        ("cross_entropy", ["row_max", "total", "inverse"], 0),
+        ("margin_by_pair", ["difference"], 0),
+        # Reductions, where more numbers are computed of them.
+        ("kl", ["row_max", "row_sum", "row_max_2", "row_sum_2"], 1),
+    ],
+)
+def test_a_forward_saves_numbers_that_spare_its_gradient_reductions(name, saved, reductions):
+    traced = formula_of_rows(name)
+    assert [number["name"] for number in traced["saved"]] == saved
+    assert traced["backward"]["reductions"] == reductions
+    assert traced["operator"]["text"].endswith(f", Tensor {', Tensor '.join(saved)})")
+    given = [tensor["name"] for tensor in traced["backward"]["tensors"] if tensor["dtype"] == "saved"]
+    assert given == saved
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return x * torch.rsqrt(x.square().mean(-1, keepdim=True))", "its own sum is of the same pass"),
+        ("return torch.softmax(x, -1)", "it reads the result"),
+        ("return x.sum(-1)", "it has no reduction"),
+        ("return torch.tanh(x.amax(-1, keepdim=True) * x).sum(-1) / x.sum(-1)", "its own sum waits for nothing else"),
+    ],
+)
+def test_nothing_is_saved_that_spares_no_pass(tmp_path, body, why):
+    assert "saved" not in formula_of(tmp_path, body), why
 
 
 def test_gradients_of_tensors_that_may_be_vectors_are_added_up_by_the_kernel():

@@ -77,7 +77,9 @@ template <
     int kWideNumbers = 0,
     int kWideResults = 0,
     int kFlagResults = 0,
-    int kFlags = 0>
+    int kFlags = 0,
+    int kSaved = 0,
+    int kSavedResults = 0>
 class FormulaRow {
  public:
   using Number = typename Elements::Number;
@@ -98,9 +100,12 @@ class FormulaRow {
   bool flags[kFlags + 1];
   float wide_results[kWideResults + 1];
   bool flag_results[kFlagResults + 1];
+  Number saved_numbers[kSaved + 1];
+  Number saved_results[kSavedResults + 1];
   static constexpr int kMostSums = 4;
   Number given_numbers[kMostSums];  // that all rows have in common
   float wide_given_numbers[kMostSums];
+  Number saved_totals[kMostSums];
   Number terms[kMostSums] = {};    // of sums over all rows
   const Number* totals = nullptr;  // these sums
   // Of a row in parts: the results of each part's reduction i from partial[i * partial_stride] on.
@@ -124,6 +129,11 @@ class FormulaRow {
   Number number(int i) const { return numbers[i]; }
 
   Number wide_number(int i) const { return wide_numbers[i]; }
+
+  // What the forward saved of the row, and of all rows.
+  Number saved(int i) const { return saved_numbers[i]; }
+
+  Number saved_total(int i) const { return saved_totals[i]; }
 
   bool flag(int i) const { return flags[i]; }
 
@@ -315,6 +325,9 @@ class FormulaRow {
   void put_wide(int i, Number value) { wide_results[i] = static_cast<float>(value); }
 
   void put_flag(int i, bool value) { flag_results[i] = value; }
+
+  // For the backward.
+  void save(int i, Number value) { saved_results[i] = value; }
 
  private:
   struct Sum {

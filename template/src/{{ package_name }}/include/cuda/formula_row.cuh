@@ -121,6 +121,8 @@ struct RowNumbers {
 #pragma unroll
     for (int i = 0; i < Tensors::kWideNumbers; ++i) wide[i] = is_valid ? tensors.wide_numbers[i][row] : 0;
 #pragma unroll
+    for (int i = 0; i < Tensors::kSaved; ++i) saved[i] = is_valid ? tensors.saved[i][row] : 0;
+#pragma unroll
     for (int i = 0; i < Tensors::kFlags; ++i) flags[i] = is_valid && tensors.flags[i][row];
 #pragma unroll
     for (int i = 0; i < Tensors::kPlaces; ++i) places[i] = is_valid ? tensors.places[i][row] : 0;
@@ -128,6 +130,7 @@ struct RowNumbers {
 
   Number numbers[Tensors::kNumbers + 1];
   float wide[Tensors::kWideNumbers + 1];
+  Number saved[Tensors::kSaved + 1];
   bool flags[Tensors::kFlags + 1];
   int64_t places[Tensors::kPlaces + 1];
 };
@@ -164,10 +167,11 @@ struct HeldRow {
       const Operand<T>& input = tensors.inputs[i];
       const T* const elements = input.row(index);
       if constexpr (Kernel::kApart) {
+        const int first = group.template first_access<kHeld>();
+        const T* const own = elements + first;
 #pragma unroll
         for (int access = 0; access < kHeld; ++access) {
-          const int number = group.template first_access<kHeld>() + access * Group::kStep;
-          accesses[access][i][0] = number < n ? elements[number * input.step] : T();
+          accesses[access][i][0] = first + access * Group::kStep < n ? own[access * Group::kStep] : T();
         }
         continue;
       }
@@ -479,7 +483,19 @@ class FormulaRow {
         part_(part),
         valid_(row < tensors.rows.count),
         index_(row_index<Kernel>(tensors.rows, valid_ ? row : 0)),
-        start_(row, valid_ ? tensors.rows.n : 0) {}
+        start_(row, valid_ ? tensors.rows.n : 0) {
+    if constexpr (Kernel::kApart) {
+      // Each element is an access of its own: addresses that are computed once are most of what there is to save.
+      const int first = group_.template first_access<kHeld>();
+#pragma unroll
+      for (int i = 0; i < Tensors::kInputs; ++i) own_inputs_[i] = tensors_.inputs[i].row(index_) + first;
+#pragma unroll
+      for (int i = 0; i < Tensors::kResults; ++i) {
+        T* const values = tensors_.results[i].values;
+        own_results_[i] = values ? row_of_result(values, joined_of(i)) + first : nullptr;
+      }
+    }
+  }
 
   __device__ Number size() const { return static_cast<Number>(tensors_.rows.n); }
 
@@ -499,6 +515,14 @@ class FormulaRow {
     if constexpr (Kernel::kStays) return held_.numbers.wide[i];
     return valid_ ? tensors_.wide_numbers[i][row_] : 0;
   }
+
+  // What the forward saved of the row, and of all rows.
+  __device__ Number saved(int i) const {
+    if constexpr (Kernel::kStays) return held_.numbers.saved[i];
+    return valid_ ? tensors_.saved[i][row_] : 0;
+  }
+
+  __device__ Number saved_total(int i) const { return *tensors_.saved_given[i]; }
 
   __device__ bool flag(int i) const {
     if constexpr (Kernel::kStays) return held_.numbers.flags[i];
@@ -724,6 +748,11 @@ class FormulaRow {
     if (puts()) tensors_.flag_results[i][row_] = value;
   }
 
+  // For the backward.
+  __device__ void save(int i, Number value) {
+    if (puts()) tensors_.saved_results[i][row_] = value;
+  }
+
  private:
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
   static constexpr bool kAligned = Kernel::kAligned, kPeeled = Kernel::kPeeled;
@@ -909,14 +938,13 @@ class FormulaRow {
     for (int i = 0; i < Tensors::kInputs; ++i) {
       // Elements of 16 bits are widened again in each pass: kept as float32, they would take twice the registers.
       if (!(Tensors::kLate >> i & 1)) forget_conversions(held_.accesses[access][i]);
-      if (kLast && !Held::is_held(i)) held_.accesses[access][i] = read_late(i, index);
+      if (kLast && !Held::is_held(i)) held_.accesses[access][i] = read_late(i, access, index);
     }
   }
 
-  __device__ Vector<T, N> read_late(int i, Index index) const {
+  __device__ Vector<T, N> read_late(int i, int access, Index index) const {
     if constexpr (Kernel::kApart) {
-      const Operand<T>& input = tensors_.inputs[i];
-      return {index < start_.accesses ? input.row(index_)[index * input.step] : T()};
+      return {index < start_.accesses ? own_inputs_[i][access * Group::kStep] : T()};
     } else if constexpr (kPeeled) {
       const Operand<T>& input = tensors_.inputs[i];
       const T* const row = input.row(index_);
@@ -971,7 +999,11 @@ class FormulaRow {
     };
     each<true>(compute, [&](int access, Index first, auto size) {
       if constexpr (Kernel::kSummed != 0 && size == N) sums_.add(tensors_, access, results.terms);
-      store_results<size>(first, results);
+      if constexpr (Kernel::kApart) {
+        store_own(access, results);
+      } else {
+        store_results<size>(first, results);
+      }
     });
   }
 
@@ -1020,9 +1052,24 @@ class FormulaRow {
           continue;
         }
       }
-      const bool is_joined = Tensors::kJoined >> i & 1;
-      store_result<kSize>(tensors_.results[i].values, is_joined ? tensors_.joined[i] : 0, first, results.values[i]);
+      store_result<kSize>(tensors_.results[i].values, joined_of(i), first, results.values[i]);
     }
+  }
+
+  // Writes the results of an element of a row that lies apart.
+  __device__ void store_own(int access, const Results& results) const {
+#pragma unroll
+    for (int i = 0; i < Tensors::kResults; ++i) {
+      if (own_results_[i]) own_results_[i][access * Group::kStep] = results.values[i][0];
+    }
+  }
+
+  // Of how many parts the rows of a result are joined; 0: of none.
+  __device__ int joined_of(int i) const { return Tensors::kJoined >> i & 1 ? tensors_.joined[i] : 0; }
+
+  template <typename Element>
+  __device__ Element* row_of_result(Element* values, int joined) const {
+    return values + (joined ? row_ * joined : row_) * elements();
   }
 
   // `values`: of all rows; null: not needed. `joined`: of how many parts the result's rows are joined; 0: of none.
@@ -1039,7 +1086,7 @@ class FormulaRow {
       }
       return;
     }
-    Element* const row = values + (joined ? row_ * joined : row_) * n;
+    Element* const row = row_of_result(values, joined);
     if constexpr (kSize == 1) {
       row[first] = result[0];
     } else if (kAligned || (!joined && (kPeeled || (first >= 0 && first + N <= n)))) {
@@ -1223,6 +1270,8 @@ class FormulaRow {
   const bool valid_;
   const RowIndex index_;
   const typename Kernel::Start start_;
+  const T* own_inputs_[Kernel::kApart ? Tensors::kInputs + 1 : 1];
+  T* own_results_[Kernel::kApart ? Tensors::kResults + 1 : 1];
   Number terms_[kHeld * N + 1];  // that are held, of the elements of each access and of an edge
   int element_ = 0;
   int reductions_ = 0;
@@ -1332,6 +1381,13 @@ bool reads_vectors(const Tensors& tensors) {
   return vectors;
 }
 
+// Whether the elements of each input's rows lie one after the other.
+template <typename Tensors>
+bool are_even(const Tensors& tensors) {
+  return std::all_of(
+      tensors.inputs, tensors.inputs + Tensors::kInputs, [](const auto& input) { return input.step == 1; });
+}
+
 // Whether neighbouring rows lie side by side, as those of a dimension that is not the last.
 template <typename Tensors>
 bool are_columns(const Tensors& tensors) {
@@ -1340,7 +1396,7 @@ bool are_columns(const Tensors& tensors) {
 
 // The elements that a thread holds of each input where neighbouring threads have neighbouring ones; and the most inputs
 // for which it has registers then. On an H100 a rotary embedding after a norm, whose halves begin at no multiples of 16
-// bytes, takes 0.82 of its time in bfloat16, 0.94 in float32; its gradient, of six inputs, would take 1.1.
+// bytes, takes 0.40 of its time in bfloat16, 0.71 in float32; its gradient, of six inputs, would take 1.1.
 constexpr int kElementsApart = 16, kMostApart = 2;
 
 // As many rows as multiprocessors have blocks of them at once.
@@ -1455,9 +1511,10 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
         RowKernel<LaneGroup<kWarp>, N, kWideHeld, true, kSummed, kSums, false, kSums>{
             kLaneGroupThreads, kLaneGroupThreads / kWarp});
   }
-  if constexpr (kPeels && !kSums && Tensors::kJoined != 0 && Tensors::kHeldInputs <= kMostApart) {
+  constexpr bool kMayBeApart = Tensors::kJoined != 0 && Tensors::kCodes == 0 && Tensors::kWide == 0;
+  if constexpr (kPeels && !kSums && kMayBeApart && Tensors::kHeldInputs <= kMostApart) {
     // Of parts of results, at most one begins where vectors do.
-    if (!aligned && can_hold && tensors.rows.n <= int64_t(kThreads) * kElementsApart) {
+    if (!aligned && can_hold && are_even(tensors) && tensors.rows.n <= int64_t(kThreads) * kElementsApart) {
       const int of_row = threads_for(tensors.rows.n, kElementsApart);
       return visit(RowKernel<BlockGroup, 1, kElementsApart, false, 0>{of_row, 1});
     }

@@ -29,6 +29,7 @@ constexpr int64_t slices_of_terms(int64_t rows) {
 // may have in common; kCodes one for each result of rows that is integers of 8 bits, signed or not: every T holds them.
 // Wide numbers and results are of float32 whatever T is; flags are truth values. kJoined has a bit for each result of
 // rows that is a part of a longer row, of `joined` such parts; kWide one for each result of rows that is of float32.
+// kSavedResults counts the numbers of a row that a forward saves for its backward, kSaved those that a backward reads.
 template <
     typename T,
     int kInputs_,
@@ -44,7 +45,9 @@ template <
     int kFlagResults_ = 0,
     int kJoined_ = 0,
     int kFlags_ = 0,
-    int kWide_ = 0>
+    int kWide_ = 0,
+    int kSaved_ = 0,
+    int kSavedResults_ = 0>
 struct RowTensors {
   using Element = T;
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -64,6 +67,8 @@ struct RowTensors {
   static constexpr int kJoined = kJoined_;
   static constexpr int kFlags = kFlags_;
   static constexpr int kWide = kWide_;
+  static constexpr int kSaved = kSaved_;
+  static constexpr int kSavedResults = kSavedResults_;
 
   Rows rows;
   Operand<T> layout;  // of the results
@@ -80,16 +85,20 @@ struct RowTensors {
   const bool* flags[kFlags + 1];
   float* wide_results[kWideResults + 1];
   bool* flag_results[kFlagResults + 1];
+  const Sum* saved[kSaved + 1];
+  Sum* saved_results[kSavedResults + 1];
 
   // Numbers that all rows have in common; and of sums over all rows: what each row adds to sum i, from
   // terms[i * rows.count] on, the sums themselves, and results that are computed of them.
   const T* given[kMostTotals] = {};
   const float* wide_given[kMostTotals] = {};
+  const Sum* saved_given[kMostTotals] = {};
   int sums = 0;
   Sum* terms = nullptr;
   Sum* totals = nullptr;
   T* total_results[kMostTotals] = {};
   float* wide_totals[kMostTotals] = {};
+  Sum* saved_totals[kMostTotals] = {};
 
   // On a GPU, few rows are computed in parts: how many, which pass over them a launch is, and what the parts leave.
   int parts = 1;

@@ -32,6 +32,9 @@ class FormulaTotals {
 
   __device__ void put_wide_total(int i, Number value) { *tensors_.wide_totals[i] = static_cast<float>(value); }
 
+  // For the backward.
+  __device__ void save(int i, Number value) { *tensors_.saved_totals[i] = value; }
+
  private:
   const Tensors& tensors_;
 };

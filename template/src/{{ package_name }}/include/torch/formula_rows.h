@@ -378,7 +378,9 @@ using RowOf = FormulaRow<
     Tensors::kWideNumbers,
     Tensors::kWideResults,
     Tensors::kFlagResults,
-    Tensors::kFlags>;
+    Tensors::kFlags,
+    Tensors::kSaved,
+    Tensors::kSavedResults>;
 
 // The rows of tensors.
 template <typename Tensors>
@@ -398,6 +400,7 @@ class TensorRows final : public RowSequence<RowOf<Tensors>> {
     for (int k = 0; k < kMostTotals; ++k) {
       if (tensors.given[k]) row.given_numbers[k] = static_cast<Number>(*tensors.given[k]);
       if (tensors.wide_given[k]) row.wide_given_numbers[k] = *tensors.wide_given[k];
+      if (tensors.saved_given[k]) row.saved_totals[k] = *tensors.saved_given[k];
     }
   }
 
@@ -409,6 +412,7 @@ class TensorRows final : public RowSequence<RowOf<Tensors>> {
     for (int k = 0; k < Tensors::kPlaces; ++k) row.places[k] = tensors_.places[k][i];
     for (int k = 0; k < Tensors::kFlags; ++k) row.flags[k] = tensors_.flags[k][i];
     for (int k = 0; k < Tensors::kWideNumbers; ++k) row.wide_numbers[k] = tensors_.wide_numbers[k][i];
+    for (int k = 0; k < Tensors::kSaved; ++k) row.saved_numbers[k] = tensors_.saved[k][i];
   }
 
   void store(int64_t i, const Row& row) override {
@@ -418,6 +422,7 @@ class TensorRows final : public RowSequence<RowOf<Tensors>> {
     for (int k = 0; k < Tensors::kPlaceResults; ++k) tensors_.place_results[k][i] = row.place_results[k];
     for (int k = 0; k < Tensors::kWideResults; ++k) tensors_.wide_results[k][i] = row.wide_results[k];
     for (int k = 0; k < Tensors::kFlagResults; ++k) tensors_.flag_results[k][i] = row.flag_results[k];
+    for (int k = 0; k < Tensors::kSavedResults; ++k) tensors_.saved_results[k][i] = row.saved_results[k];
     for (int k = 0; k < tensors_.sums; ++k) tensors_.terms[k * tensors_.rows.count + i] = row.terms[k];
   }
 
@@ -495,6 +500,9 @@ class FormulaTotals {
   void put_total(int i, Number value) { *tensors_.total_results[i] = static_cast<typename Tensors::Element>(value); }
 
   void put_wide_total(int i, Number value) { *tensors_.wide_totals[i] = static_cast<float>(value); }
+
+  // For the backward.
+  void save(int i, Number value) { *tensors_.saved_totals[i] = value; }
 
  private:
   const Tensors& tensors_;
