@@ -61,6 +61,21 @@ def test_every_kind_of_tile(fp8, memory, tile, m, n, k, multiprocessors):
         first = y
 
 
+@pytest.mark.parametrize(
+    "tile", with_sample(("fast_wide", "promoted_broad", "promoted_high", "promoted_wide"), {"promoted_high"})
+)
+def test_results_that_are_only_rounded(fp8, memory, tile):
+    """Large tiles are rounded while the next one's first products are computed: a block has several here."""
+    m, n, k, _ = SIZES[0]
+    (*operands, bias), z = problem(m, 2 * n, k, tile.startswith("promoted"), torch.float8_e4m3fn)
+    arguments = [memory.copy(tensor) for tensor in operands]
+    results = [memory.empty(m, 2 * n, dtype=torch.float16) for _ in SEEDS]
+    for y, seed in zip(results, SEEDS, strict=True):
+        fp8(tile, *arguments, None, None, y, m, 2 * n, k, seed=seed, multiprocessors=2)
+    torch.testing.assert_close(results[0].double(), z - bias.double(), rtol=2**-10, atol=1e-3)
+    assert torch.equal(*results)
+
+
 @pytest.mark.parametrize("tile", with_sample(("fast_alone", "promoted_below", "promoted_quarters"), {"promoted_below"}))
 def test_results_as_codes(fp8, memory, tile):
     m, n, k, multiprocessors = SIZES[0]
