@@ -18,6 +18,7 @@ such estimates, each with `kernel`, a pattern of the name that the compiler repo
 these values make no sense together. Each gate returns a sentence that says by how much a configuration fails, or None.
 """
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,14 +110,12 @@ def alignment(estimate: Estimate, limits: DeviceLimits) -> str | None:
 
 def coalescing(estimate: Estimate, limits: DeviceLimits) -> str | None:
     for access in estimate.get("global", ()):
-        offsets, width = _offsets(access, limits), access["bytes"]
-        touched = {byte for start in offsets for byte in range(start, start + width)}
-        sectors = {byte // limits.sector for byte in touched}
-        share = len(touched) / (len(sectors) * limits.sector)
+        touched, sectors = _touched(_offsets(access, limits), access["bytes"], limits.sector)
+        share = touched / (sectors * limits.sector)
         # All threads at one address are a broadcast: one sector, however little of it is used.
-        if share < LEAST_COALESCED and len(sectors) > 1:
+        if share < LEAST_COALESCED and sectors > 1:
             return (
-                f"{access['name']}: {share:.0%} of the bytes that a warp moves are used ({len(sectors)} sectors), "
+                f"{access['name']}: {share:.0%} of the bytes that a warp moves are used ({sectors} sectors), "
                 f"{LEAST_COALESCED:.0%} is the least"
             )
     return None
@@ -206,7 +205,16 @@ def resident_blocks(estimate: Estimate, limits: DeviceLimits) -> tuple[int, str]
     return blocks[bound], bound
 
 
-def conflict_factor(offsets: Sequence[int], width: int, limits: DeviceLimits) -> float:
+# Most configurations of an op access memory alike, so the results of these two are kept.
+@functools.lru_cache(1 << 12)
+def _touched(offsets: tuple[int, ...], width: int, sector: int) -> tuple[int, int]:
+    """How many bytes a warp's access touches, and how many sectors."""
+    touched = {byte for start in offsets for byte in range(start, start + width)}
+    return len(touched), len({byte // sector for byte in touched})
+
+
+@functools.lru_cache(1 << 12)
+def conflict_factor(offsets: tuple[int, ...], width: int, limits: DeviceLimits) -> float:
     """The cycles that a warp's access to shared memory takes over the fewest that it could take.
 
     An access of 8 bytes is served half a warp at a time, one of 16 bytes a quarter at a time. Within such a group two
@@ -234,7 +242,7 @@ def _block_registers(estimate: Estimate, limits: DeviceLimits) -> int:
     return warp * (_whole_warps(estimate["threads"], limits) // limits.warp)
 
 
-def _offsets(access: Mapping[str, Any], limits: DeviceLimits) -> list[int]:
+def _offsets(access: Mapping[str, Any], limits: DeviceLimits) -> tuple[int, ...]:
     """Bytes from the first thread's address to each thread's."""
     offsets = access.get("offsets")
-    return list(offsets) if offsets is not None else [lane * access["stride"] for lane in range(limits.warp)]
+    return tuple(offsets if offsets is not None else (lane * access["stride"] for lane in range(limits.warp)))

@@ -180,8 +180,8 @@ def instantiate_together(source: Path) -> None:
     """Rewrites a .cu file, so that a single object holds what would be an object of each instantiation.
 
     The compiler sees every instantiation, but the headers once, which are more than half of each object's time. Of the
-    device code it compiles a part: for sm_90a instantiations that have every value, for sm_80 the last alone. `make
-    corpora` compiles them all.
+    device code it compiles a part: for sm_90a a few instantiations that have every value, for sm_80 the last alone.
+    `make corpora` compiles them all.
     """
     text = source.read_text(encoding="utf-8")
     line = f"// instantiate:{instantiate_line(source)}\n"
@@ -203,13 +203,15 @@ def instantiate_together(source: Path) -> None:
 
 
 def covering(instances: list[dict[str, str]]) -> list[bool]:
-    """For each instantiation whether it has a value that none before it has: those that do have every value."""
-    seen: set[tuple[str, str]] = set()
-    kept = []
-    for instance in instances:
-        kept.append(not seen.issuperset(instance.items()))
-        seen.update(instance.items())
-    return kept
+    """For each instantiation whether it is of the few that have every value together: the last, and whichever next has
+    most values that none of those before it has."""
+    kept, missing = set(), {value for instance in instances for value in instance.items()}
+    latest = len(instances) - 1
+    while missing:
+        kept.add(latest)
+        missing -= instances[latest].items()
+        latest = max(range(len(instances)), key=lambda number: len(missing & instances[number].items()))
+    return [number in kept for number in range(len(instances))]
 
 
 def leave_one_blank_kernel(project: Path) -> None:

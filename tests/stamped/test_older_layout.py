@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from copier import run_update
 
 from tests.conftest import ROOT, commit_all, git
 from tests.stamped.conftest import edit
@@ -77,8 +78,7 @@ def update(project: Path, how: str, run) -> list[str]:
         result = run("update", "--project", project, "--json")
         assert result.code == (3 if result.json["conflicts"] else 0), result.err
     else:
-        command = [sys.executable, "-m", "copier", "update", "--defaults", "--quiet", "--vcs-ref=HEAD", str(project)]
-        subprocess.run(command, check=True, capture_output=True)
+        run_update(str(project), defaults=True, overwrite=True, quiet=True, vcs_ref="HEAD")
     return git(project, "diff", "--name-only", "--diff-filter=U").splitlines()
 
 

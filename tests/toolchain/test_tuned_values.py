@@ -11,7 +11,7 @@ from build_tools.messages import BuildError
 from build_tools.tuning_header import tuned_entries, tuning_headers
 
 from kernelgen.toolchain.build import Build, environment
-from tests.stamped.conftest import build, stamp
+from tests.stamped.conftest import build, quickly, stamp
 
 OP = Path("src/demo_kernels/ops/elementwise")
 CPU = "A CPU"
@@ -43,8 +43,15 @@ def project(tmp_path_factory) -> Path:
     """Two ops, the CPU library built."""
     ops = [{"name": name, "recipe": "elementwise"} for name in ("elementwise", "other")]
     project = stamp(tmp_path_factory.mktemp("tuned") / "demo", ops=ops)
-    build(project, USE_CUDA="0").check_returncode()
+    build(project, USE_CUDA="0", **quickly()).check_returncode()
     return project
+
+
+@pytest.fixture
+def quick_builds(monkeypatch) -> None:
+    """Builds have the flags of the project's."""
+    for name, value in quickly().items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
@@ -125,7 +132,7 @@ def test_a_damaged_file_is_refused_with_its_cure(headers, tuned, content):
         headers("9.0a")
 
 
-def test_a_changed_file_rebuilds_exactly_its_op(project, tuned, monkeypatch):
+def test_a_changed_file_rebuilds_exactly_its_op(project, tuned, quick_builds, monkeypatch):
     for name in ("DEBUG", "SANITIZE", "CXX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("USE_CUDA", "0")
@@ -145,7 +152,7 @@ def test_a_changed_file_rebuilds_exactly_its_op(project, tuned, monkeypatch):
         build.run(quiet=True)
 
 
-def test_the_values_are_those_that_the_kernel_runs_with(project, tuned, monkeypatch):
+def test_the_values_are_those_that_the_kernel_runs_with(project, tuned, quick_builds):
     """A wheel's library, too: the values are compiled in, and the file is not needed to run."""
     source = project / OP / "cpu.cpp"
     text = source.read_text()

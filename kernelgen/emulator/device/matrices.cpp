@@ -189,22 +189,11 @@ uint64_t element_of_product(const Call& call, const double* a, const double* b, 
   return uint32_t(std::min<int64_t>(std::max<int64_t>(sum, INT32_MIN), INT32_MAX));
 }
 
-struct Shape {
-  int m, n, k;
-};
-
-Shape shape_of(const Call& call) {
-  Shape shape = {};
-  for (const std::string& part : call.instruction.parts) {
-    if (sscanf(part.c_str(), "m%dn%dk%d", &shape.m, &shape.n, &shape.k) == 3) return shape;
-  }
-  fail_unknown(call);
-}
-
 // Whether the operands d, a, b and c have as many registers as the shape and the types say.
-void check_registers(const Call& call, Shape shape) {
+void check_registers(const Call& call) {
+  const auto& [m, n, k] = call.instruction.shape;
   const auto& types = call.instruction.types;
-  const int elements[] = {shape.m * shape.n, shape.m * shape.k, shape.k * shape.n, shape.m * shape.n};
+  const int elements[] = {m * n, m * k, k * n, m * n};
   for (size_t i = 0; i < 4; ++i) {
     const size_t registers = elements[i] / kLanes / elements_of_register(types[i]);
     if (call.words(i) == registers) continue;
@@ -215,10 +204,11 @@ void check_registers(const Call& call, Shape shape) {
 }  // namespace
 
 void mma(const Call& call) {
-  check_registers(call, shape_of(call));
+  if (!call.instruction.shape.m) fail_unknown(call);
+  check_registers(call);
   execute_by_warp(call, [](Warp&, void* const* arguments) {
     const Call& first = call_of(arguments, 0);
-    const Shape shape = shape_of(first);
+    const Shape shape = first.instruction.shape;
     const auto& types = first.instruction.types;
     const std::vector<double> a = left_matrix(arguments, 1, types[1], shape.m, shape.k);
     const std::vector<double> b = right_matrix(arguments, types[2], shape.k);

@@ -25,6 +25,11 @@ struct Word {
   bool is_predicate = false;  // A register that the assembly declares so.
 };
 
+// Of a product of matrices, such as m16n8k16.
+struct Shape {
+  int m = 0, n = 0, k = 0;
+};
+
 struct Instruction {
   std::string text;
   std::vector<std::string> parts;           // The name, split at its dots.
@@ -39,6 +44,7 @@ struct Instruction {
   Type type = Type::kNone;  // The last.
   Rounding rounding = Rounding::kNearest;
   bool flushes = false, saturates = false;
+  Shape shape = {};
   int operation = 0;  // Of instructions that have several: see the handler's file.
   size_t target = 0;  // Of a branch: the index of an instruction.
 };

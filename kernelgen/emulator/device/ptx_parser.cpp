@@ -1,6 +1,7 @@
 // The parser of inline assembly.
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 
@@ -252,6 +253,7 @@ struct Parser {
       if (part == "rz" || part == "rzi") instruction.rounding = Rounding::kZero;
       if (part == "rp" || part == "rpi") instruction.rounding = Rounding::kUp;
       if (part == "rm" || part == "rmi") instruction.rounding = Rounding::kDown;
+      if (Shape shape; sscanf(part.c_str(), "m%dn%dk%d", &shape.m, &shape.n, &shape.k) == 3) instruction.shape = shape;
     }
     if (!instruction.types.empty()) instruction.type = instruction.types.back();
   }

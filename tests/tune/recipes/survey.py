@@ -131,9 +131,9 @@ class Surveys:
     def __init__(self, project: Path, made_once: Callable[[str, Callable[[Path], None]], Path]) -> None:
         self._project, self._made_once = project, made_once
         self.of = functools.cache(self._of)
-        # What an op's lab.py estimates, as JSON, by op, part of the tunables, points and cases: it is not told the
-        # chip, and most chips share a part.
-        self._estimates: dict[tuple[str, str, str], str] = {}
+        # What an op's lab.py estimates, by op, part of the tunables, first point and cases: it is not told the chip,
+        # and most chips share a part.
+        self._estimates: dict[tuple[str, str, str], Any] = {}
 
     def worker(self, op: str, backward: bool = False, **more: Any) -> TuningWorker:
         """In this process, which imports the op's lab.py then."""
@@ -146,11 +146,14 @@ class Surveys:
 
         def ask(do: str, **arguments: Any) -> dict[str, Any]:
             if do != "estimates":
-                return json.loads(json.dumps(getattr(worker, do)(**arguments)))
-            key = op, part, json.dumps([arguments["points"], arguments["cases"]])
+                return answer(do, **arguments)
+            key = op, part, json.dumps([arguments["points"][0], arguments["cases"]])
             if key not in self._estimates:
-                self._estimates[key] = json.dumps(worker.estimates(**arguments))
-            return json.loads(self._estimates[key])
+                self._estimates[key] = answer(do, **arguments)
+            return self._estimates[key]
+
+        def answer(do: str, **arguments: Any) -> dict[str, Any]:
+            return json.loads(json.dumps(getattr(worker, do)(**arguments)))
 
         return lab_file.describe(ask, op, device, capability, backward)
 
