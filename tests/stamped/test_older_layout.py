@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from copier import run_update
 
 from tests.conftest import ROOT, commit_all, git
 from tests.stamped.conftest import edit
@@ -78,7 +77,8 @@ def update(project: Path, how: str, run) -> list[str]:
         result = run("update", "--project", project, "--json")
         assert result.code == (3 if result.json["conflicts"] else 0), result.err
     else:
-        run_update(str(project), defaults=True, overwrite=True, quiet=True, vcs_ref="HEAD")
+        command = [sys.executable, "-m", "copier", "update", "--defaults", "--quiet", "--vcs-ref=HEAD", str(project)]
+        subprocess.run(command, check=True, capture_output=True)
     return git(project, "diff", "--name-only", "--diff-filter=U").splitlines()
 
 
