@@ -38,6 +38,7 @@ FOURS = ((64, 96), (128, 80), (128, 96))
 SPLITS = (
     ("halves beside each other", "BesideHalves", 128, 96),
     *(("paired halves", "PairedHalves", 64, columns) for columns in (64, 96, 128)),
+    ("paired halves", "PairedHalves", 128, 128),
     *(("quarters", "Quarters", 64, columns) for columns in (32, 128)),
     ("paired quarters", "PairedQuarters", 64, 64),
 )
