@@ -41,6 +41,7 @@ SPLITS = (
     ("paired halves", "PairedHalves", 128, 128),
     *(("quarters", "Quarters", 64, columns) for columns in (32, 128)),
     ("paired quarters", "PairedQuarters", 64, 64),
+    ("eighths", "Eighths", 64, 32),
 )
 LINEAR_CLASSES = {
     "large tiles": "Large",
