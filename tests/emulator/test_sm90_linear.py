@@ -32,6 +32,11 @@ TILES = (
     "swapped_quarters",
     "swapped_uneven_quarters",
     "swapped_eighths",
+    "swapped_halves_below",
+    "swapped_halves_below_and_beside",
+    "quarters_beside",
+    "one_strip_halves",
+    "halves_below",
 )
 # m, n, k; multiprocessors. At most two clusters of four fit, or one of eight, so that some process several tiles. No
 # size is a multiple of a tile's, and in the second case some blocks of a cluster lie outside the result. In the third

@@ -122,7 +122,10 @@ LINEAR = [
         *("for (int stage = 0; stage < Tile::kStages; ++stage, p", "for (int stage = 0; stage < 0; ++stage, p"),
     ),
     _splits("shares_not_waited_for", Kind.ASYNC_WAIT, "if (split < kStrips) barrier->wait(0);"),
-    _splits("shares_sent_before_others_have_barriers", Kind.WIDE_BARRIER, "    cluster::wait();\n"),
+    _splits(
+        *("shares_sent_before_others_have_barriers", Kind.WIDE_BARRIER),
+        *("if constexpr (Tile::kMulticast == 1) cluster::wait();", ""),
+    ),
     _linear("panel_still_being_read", Kind.ASYNC_WAIT, "if (leads) tma_store_wait_read<0>();"),
     _linear(
         "panel_not_yet_written", Kind.BLOCK_BARRIER, "named_barrier_sync(kConsumerBarrier + consumer, kWarpgroup);"

@@ -31,28 +31,27 @@ LIKE_9_0 = "10.0"
 # linear_activation's tiles of rows of W by rows of x: in clusters that multicast one operand or none, of four that
 # multicast both, and whose blocks split k.
 SWAPPED = (
-    *((64, 32), (64, 48), (192, 104), (192, 112), (192, 160), (192, 192), (256, 128), (256, 144), (256, 160)),
-    *((128, columns) for columns in (112, 128, 144, 160, 176, 192, 208, 224)),
+    *((64, 32), (64, 64), (192, 112), (192, 128), (192, 144), (192, 160), (192, 192), (256, 160)),
+    *((128, columns) for columns in (96, 112, 128, 144, 160, 176, 192, 224)),
 )
 FOURS = ((64, 96), (128, 80), (128, 96))
 SPLITS = (
-    *(("Halves", rows, columns) for rows, columns in ((64, 64), (64, 96), (64, 128), (128, 96))),
-    *(("Quarters", rows, columns) for rows, columns in ((64, 32), (64, 64), (64, 128), (128, 128))),
-    ("Eighths", 64, 32),
+    ("halves beside each other", "BesideHalves", 128, 96),
+    *(("paired halves", "PairedHalves", 64, columns) for columns in (64, 96, 128)),
+    ("paired halves", "PairedHalves", 128, 128),
+    *(("quarters", "Quarters", 64, columns) for columns in (32, 128)),
+    ("paired quarters", "PairedQuarters", 64, 64),
+    ("eighths", "Eighths", 64, 32),
 )
 LINEAR_CLASSES = {
     "large tiles": "Large",
     "wide tiles": "Wide",
-    "tiles of 160 columns": "Columns160",
-    "tiles of 96 columns": "Columns96",
-    "small tiles": "Small",
+    **{f"tiles of {columns} columns": f"Columns{columns}" for columns in (64, 96, 128, 160)},
     "small tiles of 96 columns": "SmallColumns96",
-    "small tiles of 128 columns": "SmallColumns128",
-    "tiles of 128 columns in fours": "FourColumns128",
-    "small tiles of 128 columns in fours": "FourSmallColumns128",
+    "swapped tiles of 128 x 96 beside each other": "Beside128x96",
     **{f"swapped tiles of {rows} x {columns}": f"Swapped{rows}x{columns}" for rows, columns in SWAPPED},
     **{f"swapped tiles of {rows} x {columns} in fours": f"Four{rows}x{columns}" for rows, columns in FOURS},
-    **{f"{parts.lower()} of tiles of {high} x {wide}": f"{parts}{high}x{wide}" for parts, high, wide in SPLITS},
+    **{f"{parts} of tiles of {high} x {wide}": f"{name}{high}x{wide}" for parts, name, high, wide in SPLITS},
 }
 # Which header holds the defaults of a class of shapes, and as which struct.
 STRUCTS = {

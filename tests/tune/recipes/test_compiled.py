@@ -79,16 +79,16 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"OrderedDefaults<128>": "sm90::bwd::KernelTraits<sm90::OrderedTile<128, {0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "wgmma, large tiles", False): (
-        "sm90/forward.cu T=float16 GROUP=LARGE",
+        "sm90/forward.cu T=float16 GROUP=UPRIGHT",
         {"::Large>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
-    ("linear_activation", "wgmma, swapped tiles of 192 x 104", False): (
+    ("linear_activation", "wgmma, swapped tiles of 192 x 112", False): (
         "sm90/forward.cu T=float16 GROUP=BESIDE",
-        {"::Swapped192x104>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
+        {"::Swapped192x112>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
-    ("linear_activation", "wgmma, halves of tiles of 64 x 64", False): (
+    ("linear_activation", "wgmma, paired halves of tiles of 64 x 64", False): (
         "sm90/forward.cu T=float16 GROUP=HALVES",
-        {"::Halves64x64>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
+        {"::PairedHalves64x64>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu T=float16", {}),
     ("rms_norm", None, False): ("forward.cu T=bfloat16 ROWS=kAligned", {}),

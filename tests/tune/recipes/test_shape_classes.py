@@ -155,7 +155,7 @@ def test_the_class_of_a_product_is_that_of_the_tile_it_takes(project, surveys, t
         '#include <cstdio>\n#include "sm90/tile_choice.h"\nusing namespace linear_activation_kernel;\n'
         "const auto print = [](auto tile) {\n"
         "  std::puts(sm90::Defaults<typename decltype(tile)::type>::shapes.data());\n};\n"
-        "const sm90::Gpu gpu{132, 30, 15};\n"
+        "const sm90::Gpu gpu{132, 30, 15, 1693};\n"
         "int main() {\n" + "".join(f"  sm90::visit_class({m}, {n}, {k}, gpu, print);\n" for m, n, k in sizes) + "}\n"
     )
     command = ["c++", "-std=c++17", *includes(project, "linear_activation"), "main.cpp", "-o", "main"]

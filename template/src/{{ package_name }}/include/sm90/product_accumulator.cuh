@@ -17,7 +17,7 @@ struct Accumulator {
   float acc[Layout::kProducts][kSize];
   int last_stage = 0;  // Which the last wgmmas read.
 
-  // Marks a stage as empty, once this thread's warpgroup has read it: for every block of the cluster. Blocks that are
+  // Marks a stage as empty, once this thread's warpgroup has read it: for every block of its split. Blocks that are
   // neither beside nor below this one do not load into it, but they must not run ahead either: where shares lie outside
   // of the matrices, nothing else would keep them from arriving twice before this one arrives once.
   static __device__ void release(MBarrier& empty) {
@@ -25,7 +25,8 @@ struct Accumulator {
     if (Tile::kMulticast == 1) {
       if (thread == 0) empty.arrive();
     } else if (thread < Tile::kMulticast) {
-      empty.arrive_in(thread);
+      const int first_rank = Tile::kSplits > 1 ? cluster::rank() / Tile::kMulticast * Tile::kMulticast : 0;
+      empty.arrive_in(first_rank + thread);
     }
   }
 

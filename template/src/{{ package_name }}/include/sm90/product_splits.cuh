@@ -40,9 +40,9 @@ struct Splits {
   }
 
   // The accumulator becomes the sum in the strips that this block finishes. By all consumers, after all threads of
-  // the block have arrived at the cluster's barrier.
+  // the block have arrived at the cluster's barrier; those of blocks that multicast have waited for it as well.
   __device__ void add_up(Accumulator<Tile>& acc) const {
-    cluster::wait();
+    if constexpr (Tile::kMulticast == 1) cluster::wait();
 #pragma unroll
     for (int strip = 0; strip < kStrips; ++strip) {
       constexpr int kSplits = Tile::kSplits;
@@ -57,10 +57,11 @@ struct Splits {
   }
 
   __device__ void send(const Accumulator<Tile>& acc, int strip, int target, int from) const {
+    const int rank = target * Tile::kMulticast + cluster::rank() % Tile::kMulticast;
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       const float* values = values_of(acc, strip, i);
-      store_in(target, piece(from, strip, i), {values[0], values[1], values[2], values[3]}, *barrier);
+      store_in(rank, piece(from, strip, i), {values[0], values[1], values[2], values[3]}, *barrier);
     }
   }
 

@@ -9,8 +9,8 @@
 //   cooperative  each has a part of every tile: larger tiles need less bandwidth, but nothing hides their epilogue.
 //
 // Blocks of a cluster have tiles below each other, which need the same rows of W, beside each other, which need the
-// same rows of x, or both: each loads a share of these and multicasts it. Or they split k (split-K): each block
-// multiplies a share of k for the same tile, then reduces some of its panels over the cluster and finishes those.
+// same rows of x, or both: each loads a share of these and multicasts it. And they may split k (split-K): each block
+// multiplies a share of k for the same tile, then reduces some of its panels over the splits and finishes those.
 
 #pragma once
 
@@ -51,26 +51,29 @@ struct Layout {
   // The accumulators of all consumers, for the split-K reduction.
   static constexpr int kAccumulatorBytes = Tile::kRows * Tile::kColumns * sizeof(float);
   static_assert(Tile::kColumns % 8 == 0 && Tile::kRows % (64 * kShares) == 0);
-  static_assert(Tile::kSplits == 1 || (Tile::kMulticast == 1 && !Tile::kPingPong));
+  static_assert(Tile::kSplits == 1 || !Tile::kPingPong);
   static_assert(kXShare % 8 == 0 && kWeightShare % 8 == 0, "the swizzle repeats after 8 rows");
 };
 
-// A block's position in its cluster.
+// A block's position in its cluster, whose splits have ranks one after the other.
 template <typename Tile>
 struct ClusterPosition {
   int row, column, split;
 
-  // The ranks of the blocks beside this one, which need the same rows of x, and of those below or above it, which need
-  // the same rows of W; both with this one's.
+  // The ranks of the blocks of this split beside this one, which need the same rows of x, and of those below or above
+  // it, which need the same rows of W; both with this one's.
   __device__ uint16_t beside() const {
     uint32_t ranks = 0;
 #pragma unroll
     for (int other = 0; other < Tile::kClusterColumns; ++other) ranks |= 1 << (other * Tile::kClusterRows + row);
-    return static_cast<uint16_t>(ranks);
+    return static_cast<uint16_t>(ranks << first_rank());
   }
   __device__ uint16_t below() const {
-    return static_cast<uint16_t>(((1 << Tile::kClusterRows) - 1) << (column * Tile::kClusterRows));
+    return static_cast<uint16_t>(((1 << Tile::kClusterRows) - 1) << (first_rank() + column * Tile::kClusterRows));
   }
+
+  // The first rank of this split.
+  __device__ int first_rank() const { return Tile::kSplits > 1 ? split * Tile::kMulticast : 0; }
 
   static __device__ ClusterPosition of_this_block() {
     const int rank = Tile::kCluster > 1 ? cluster::rank() : 0, in_split = rank % Tile::kMulticast;
