@@ -133,6 +133,7 @@ def part(results: dict[str, Any]) -> list[str]:
     lines += [
         "Installed peers: " + ", ".join(f"{name} {version}" for name, version in results["peers"].items()) + ".",
         "",
+        *([*textwrap.wrap(results["note"], 120), ""] if "note" in results else []),
     ]
     for op in dict.fromkeys(row["op"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["op"] == op]
