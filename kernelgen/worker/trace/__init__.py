@@ -245,7 +245,7 @@ def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dic
     else:
         refuse_matrices(function, assumption)
         if assumption.any_size:
-            refuse_unread_parts(facts["paths"][0]["forward"])
+            refuse_unread_parts(assumption, facts["paths"][0]["forward"])
     return facts
 
 

@@ -89,12 +89,12 @@ def refuse_other_sizes(function: Function, assumption: Any) -> None:
         raise AnySizeError("parts of any size, where points were assumed", 1)
 
 
-def refuse_unread_parts(forward: dict[str, Any]) -> None:
+def refuse_unread_parts(assumption: Any, forward: dict[str, Any]) -> None:
     """Raises RefusedError where the function does not read every part of what is cut: its points may have more."""
-    parts = [argument for node in forward["nodes"] for argument in node["arguments"] if "cut" in argument]
-    read = {(part["input"], part["part"]) for part in parts}
-    for name, count in {part["input"]: part["cut"]["parts"] for part in parts}.items():
-        if any((name, k) not in read for k in range(count)):
+    values = [*(argument for node in forward["nodes"] for argument in node["arguments"]), *forward["outputs"]]
+    read = {(value["input"], value["part"]) for value in values if "part" in value}
+    for name, cut in assumption.cuts.items():
+        if any((name, k) not in read for k in range(cut.parts)):
             raise RefusedError(f"{name}, some of whose numbers are not read", 1)
 
 

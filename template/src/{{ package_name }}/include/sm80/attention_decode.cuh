@@ -75,8 +75,12 @@ template <typename T, int D, typename Problem>
 struct Warp {
   static constexpr int kPanels = D / 32, kHalves = D / 64;
   // Whether registers have room for the next iteration's keys and values. If not, an iteration fetches its own, and the
-  // other warps of the multiprocessor hide the latency.
+  // other warps of the multiprocessor hide the latency. In code from 10.0 on, ptxas keeps more addresses.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  static constexpr bool kFetchesAhead = D <= 128;
+#else
   static constexpr bool kFetchesAhead = D <= 192;
+#endif
 
   const Problem& p;
   int outer = threadIdx.x % kWarpSize / 4, inner = threadIdx.x % 4;
