@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernelgen.errors import KernelgenError
@@ -53,53 +54,22 @@ def backward(
     Notes in `computed` what it computes of scalars."""
     if path["backward"] is None:
         return None, []
-    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
-    outputs = parts.first_of_results(path["backward"])
-    inputs = [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
+    inputs = _inputs(path, tensors)
     if not inputs:
         return None, []
-    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
-    grads = names_of_grads(results, differentiable, schema["arguments"])
-    names_of_results = [free_name(result["name"], [*parameters, *grads]) for result in results]
-    traced, reads = reading_results(path["backward"], path["forward"], names_of_results)
-    read_results = [names_of_results[i] for i in reads]
-    taken = {value[key] for value in (*results, *schema["arguments"]) for key in ("name", "cpp")}
-    saved = [] if part_names else _saved(traced, forward, parameters, names_of_results, taken.union(grads))
-    given_names = [*grads, *read_results, *(number.name for number in saved)]
-    entry = with_free_names(parse(schema_text(schema, tensors, scalars, given_names, inputs)).entry())
-    words = {argument["name"]: argument["cpp"] for argument in entry["arguments"]}
-    places = {argument["name"]: argument for argument in entry["arguments"]}
-    given = [
-        parts.with_cut(value_of(places[grad], _dtype_of_grad(results[i])), results[i].get("cut"))
-        | {"kind": results[i]["kind"], "shape": "rows"}
-        for grad, i in zip([*grads, *read_results], [*differentiable, *reads], strict=True)
-    ]
-    given += [value_of(places[number.name], "saved") | {"kind": number.kind, "shape": "rows"} for number in saved]
-    own = [
-        parts.with_cut(value_of(places[tensor["name"]], tensor["dtype"]), tensor.get("cut"))
-        | {key: tensor[key] for key in ("kind", "shape", "dims") if key in tensor}
-        for tensor in tensors
-    ]
-    read_by_kernel = [*given, *own]
-    gradients = [
-        parts.with_cut(value_of(result, "float"), tensor.get("cut"))
-        | {"of": tensor["name"], "needed": flag, "kind": tensor["kind"]}
-        for result, tensor, flag in zip(entry["returns"], inputs, needed_flags(entry, inputs), strict=True)
-    ]
-    result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
-    names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
-    of_grads = parts_of_grads(differentiable, grads, names_of_parts)
-    named = {i: words[grad] for i, grad in zip(differentiable, grads, strict=True)}
-    own_names = {name: words.get(name, cpp) for name, cpp in parameters.items()}
-    own_names |= {name: words[name] for name in read_results} | names_of_parts
-    graph = _graph(traced, own_names, named | of_grads)
-    graph.replace({number.index: Name(words[number.name], "float", number.kind) for number in saved})
-    correct_means(graph)
+    operator = _operator(schema, path, tensors, scalars, results, parameters, inputs, None if part_names else forward)
+    words, places = operator.words(), operator.places()
+    given = _given(operator, results)
+    read_by_kernel = [*given, *_own(places, tensors)]
+    gradients = _gradients(operator.entry, inputs)
+    result_of = {grad: results[i]["name"] for grad, i in operator.pairs()}
+    names_of_parts = parts_of_gradient(operator.entry, read_by_kernel, gradients, part_names, result_of)
+    graph = _graph_of(operator, parameters, names_of_parts)
     computed.avoid(words.values())
     own_scalars = [scalar_of(places[scalar["name"]], [path]) for scalar in scalars]
     computed.take(graph, {words[scalar["name"]]: scalar["cpp"] for scalar in scalars})
     of_formula = computed.of_formula(own_scalars, graph.names()) if computed.names() else None
-    names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in entry["returns"])]
+    names = [*words.values(), *names_of_parts.values(), *(result["cpp"] for result in operator.entry["returns"])]
     names += computed.names()
     totals, terms = take_totals(graph, [*names, *parameters.values()])
     read = graph.names()
@@ -107,27 +77,23 @@ def backward(
         of_it = [name for (of, _), name in names_of_parts.items() if of == tensor["name"]] or [tensor["cpp"]]
         tensor["used"] = any(name in read for name in of_it)
     written = parts.outputs(gradients, names_of_parts)
-    same_as = of_other_dtype(unchanged([graph], [words[grad] for grad in grads]), results)
-    for gradient in gradients:
-        place = next(i for i, output in enumerate(written) if output["tensor"] == gradient["cpp"])
-        gradient["same_as"] = None if "cut" in gradient else same_as[place]
+    _note_unchanged(gradients, graph, written, operator, results)
     operands = parts.operands(read_by_kernel, names_of_parts, read) if names_of_parts else read_by_kernel
     kinds = [(output["cpp"], output["kind"]) for output in written]
     row_inputs = [*inputs_of_rows(operands), *((name, "total") for name in totals)]
     lines_of_rows = rows.lines(graph, inputs_of(operands), kinds, row_inputs, names)
-    reductions = rows.reductions(lines_of_rows)
     of_elements = [tensor for tensor in inputs if tensor["kind"] == "element"]
     facts = {
-        "schema": entry,
+        "schema": operator.entry,
         "grads": given,
         "tensors": read_by_kernel,
         "scalars": own_scalars,
         **({"formula_scalars": of_formula} if of_formula is not None else {}),
         "gradients": gradients,
-        "reads": reads,
+        "reads": operator.reads,
         "places": [tensor["place"] for tensor in inputs],
         "operations": len(path["backward"]["nodes"]),
-        "reductions": reductions,
+        "reductions": rows.reductions(lines_of_rows),
         "summed": _summed(of_elements),
         "late": late(graph, operands),
         "accesses": accesses(graph, operands),
@@ -140,7 +106,122 @@ def backward(
     if names_of_parts:
         facts |= {"operands": operands, "outputs": written, "summed_tensors": facts["summed"]}
         facts["summed"] = _summed_of_parts(facts["summed"], of_elements)
-    return facts, saved
+    return facts, operator.saved
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """The operator of the gradient: its entry; the names of the gradients that it is given (`grads`, of the results at
+    the places `differentiable`) and of the results that it reads, at the places `reads`; the numbers that the forward
+    saves for it; and its trace."""
+
+    entry: dict[str, Any]
+    grads: list[str]
+    differentiable: list[int]
+    read_results: list[str]
+    reads: list[int]
+    saved: list[SavedNumber]
+    traced: Mapping[str, Any]
+
+    def places(self) -> dict[str, dict[str, Any]]:
+        return {argument["name"]: argument for argument in self.entry["arguments"]}
+
+    def words(self) -> dict[str, str]:
+        return {argument["name"]: argument["cpp"] for argument in self.entry["arguments"]}
+
+    def pairs(self) -> list[tuple[str, int]]:
+        """Each gradient that it is given, with the place of its result."""
+        return list(zip(self.grads, self.differentiable, strict=True))
+
+
+def _inputs(path: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The tensors that have a gradient."""
+    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
+    outputs = parts.first_of_results(path["backward"])
+    return [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
+
+
+def _operator(
+    schema: Mapping[str, Any],
+    path: Mapping[str, Any],
+    tensors: Sequence[Mapping[str, Any]],
+    scalars: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+    parameters: Mapping[str, str],
+    inputs: Sequence[Mapping[str, Any]],
+    forward: Graph | None,
+) -> _Operator:
+    """The operator, given what the graph of the forward saves, if there is one."""
+    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
+    grads = names_of_grads(results, differentiable, schema["arguments"])
+    names_of_results = [free_name(result["name"], [*parameters, *grads]) for result in results]
+    traced, reads = reading_results(path["backward"], path["forward"], names_of_results)
+    read_results = [names_of_results[i] for i in reads]
+    taken = {value[key] for value in (*results, *schema["arguments"]) for key in ("name", "cpp")}
+    saved = _saved(traced, forward, parameters, names_of_results, taken.union(grads)) if forward is not None else []
+    given = [*grads, *read_results, *(number.name for number in saved)]
+    entry = with_free_names(parse(schema_text(schema, tensors, scalars, given, inputs)).entry())
+    return _Operator(entry, grads, differentiable, read_results, reads, saved, traced)
+
+
+def _given(operator: _Operator, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What it is given of the forward: gradients, results and saved numbers."""
+    places = operator.places()
+    names, of_results = [*operator.grads, *operator.read_results], [*operator.differentiable, *operator.reads]
+    of_forward = [
+        parts.with_cut(value_of(places[name], _dtype_of_grad(results[i])), results[i].get("cut"))
+        | {"kind": results[i]["kind"], "shape": "rows"}
+        for name, i in zip(names, of_results, strict=True)
+    ]
+    saved = [value_of(places[n.name], "saved") | {"kind": n.kind, "shape": "rows"} for n in operator.saved]
+    return [*of_forward, *saved]
+
+
+def _own(places: Mapping[str, Mapping[str, Any]], tensors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The arguments of the forward."""
+    return [
+        parts.with_cut(value_of(places[tensor["name"]], tensor["dtype"]), tensor.get("cut"))
+        | {key: tensor[key] for key in ("kind", "shape", "dims") if key in tensor}
+        for tensor in tensors
+    ]
+
+
+def _gradients(entry: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        parts.with_cut(value_of(result, "float"), tensor.get("cut"))
+        | {"of": tensor["name"], "needed": flag, "kind": tensor["kind"]}
+        for result, tensor, flag in zip(entry["returns"], inputs, needed_flags(entry, inputs), strict=True)
+    ]
+
+
+def _graph_of(
+    operator: _Operator, parameters: Mapping[str, str], names_of_parts: Mapping[tuple[str, int], str]
+) -> Graph:
+    """The graph of the gradient, which is given the saved numbers."""
+    words = operator.words()
+    own_names = {name: words.get(name, cpp) for name, cpp in parameters.items()}
+    own_names |= {name: words[name] for name in operator.read_results} | names_of_parts
+    of_grads = parts_of_grads(operator.differentiable, operator.grads, names_of_parts)
+    named = {i: words[grad] for grad, i in operator.pairs()}
+    graph = _graph(operator.traced, own_names, named | of_grads)
+    graph.replace({n.index: Name(words[n.name], "float", n.kind) for n in operator.saved})
+    correct_means(graph)
+    return graph
+
+
+def _note_unchanged(
+    gradients: Sequence[dict[str, Any]],
+    graph: Graph,
+    written: Sequence[Mapping[str, Any]],
+    operator: _Operator,
+    results: Sequence[Mapping[str, Any]],
+) -> None:
+    """Notes for each gradient the given one that it equals, if there is one."""
+    words = operator.words()
+    same_as = of_other_dtype(unchanged([graph], [words[grad] for grad in operator.grads]), results)
+    for gradient in gradients:
+        place = next(i for i, output in enumerate(written) if output["tensor"] == gradient["cpp"])
+        gradient["same_as"] = None if "cut" in gradient else same_as[place]
 
 
 def _graph(traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str]) -> Graph:
