@@ -1,4 +1,4 @@
-// Loads whose lines stay in the L2 cache as the host says.
+// Loads whose lines stay in the L2 cache as the host says; those of hinted.cuh have a hint that is known when compiled.
 
 #pragma once
 
