@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -200,6 +201,29 @@ def test_stale_locks(patient, examine, tmp_path, monkeypatch):
     findings, code = examine()
     assert findings["stale lock"]["cure"] == f"rm {lock}"
     assert code == 0
+
+
+def test_a_process_that_ends_and_a_lock_that_is_removed_meanwhile(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    stale, removed = tmp_path / "a" / "lock", tmp_path / "b" / "lock"
+    for lock in (stale, removed):
+        lock.parent.mkdir()
+        lock.touch()
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+
+    def end_before(list_names):
+        def call(folder):
+            if str(folder) == f"/proc/{process.pid}/fd":
+                process.communicate()
+                removed.unlink()
+            return list_names(folder)
+
+        return call
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, end_before(getattr(os, name)))
+    assert [finding.cure for finding in machine._locks()] == [f"rm {stale}"]
+    assert process.returncode == 0
 
 
 def test_a_full_disk(monkeypatch, tmp_path):

@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from kernelgen.toolchain.checks import trial
@@ -94,21 +95,33 @@ def _locks() -> Iterator[Finding]:
     """Locks of torch.utils.cpp_extension.load: files that a killed process leaves and the next process waits for."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_extensions"
     home = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or home)
-    for lock in sorted(home.glob("**/lock")):
-        if not _is_open(lock):
-            age = (time.time() - lock.stat().st_mtime) / 60
-            text = f"{lock} has been there for {age:.0f} min and no process holds it; torch's JIT loader hangs on it."
-            yield warning("stale lock", text, f"rm {lock}")
+    # Others write and remove files meanwhile: what is gone by now holds nobody up. os.walk passes over lost folders.
+    for lock in sorted(Path(folder) / "lock" for folder, _, files in os.walk(home) if "lock" in files):
+        with suppress(FileNotFoundError):
+            minutes = (time.time() - lock.stat().st_mtime) / 60
+            if not _is_open(lock):
+                text = f"{lock} has been there for {minutes:.0f} min and no process holds it"
+                text += "; torch's JIT loader hangs on it."
+                yield warning("stale lock", text, f"rm {lock}")
 
 
 def _is_open(path: Path) -> bool:
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if os.readlink(link) == str(path.resolve()):
-                return True
-        except OSError:
-            continue
+    """Whether any process has a file open, of those that this user may look at."""
+    target = str(path.resolve())
+    for pid in filter(str.isdecimal, _names("/proc")):
+        for descriptor in _names(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                if os.readlink(f"/proc/{pid}/fd/{descriptor}") == target:
+                    return True
     return False
+
+
+def _names(folder: str) -> list[str]:
+    """What is in a folder of /proc; nothing once its process has ended, where it is another user's, or on macOS."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _disk(root: Path) -> Iterator[Finding]:
