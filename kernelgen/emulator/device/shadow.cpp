@@ -88,7 +88,7 @@ void remember(Cell& cell, const Actor& actor, const Entry& access) {
   for (int i = 0; i < cell.count; ++i) {
     if (merge(cell.few[i], access)) return;
   }
-  if (cell.more && !access.writes()) {
+  if (cell.more) {
     for (auto entry = cell.more->rbegin(); entry != cell.more->rend(); ++entry) {
       if (merge(*entry, access)) return;
     }
