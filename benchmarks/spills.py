@@ -1,43 +1,85 @@
-"""Which kernels of the recipes spill registers, for every GPU that they are compiled for.
+"""Registers, spills and compile time of the recipes' kernels, for every GPU that they are compiled for.
 
-    python benchmarks/spills.py --project DIR [--architectures LIST] [--recipes NAME ...]
+    python benchmarks/spills.py --project DIR [--architectures LIST] [--recipes NAME ...] [--sources PATTERN]
 
-It needs nvcc and no GPU, and takes about an hour on one core for all. DIR keeps what is compiled: a run that was cut
-off goes on there. It prints a line for each object, with the seconds of processor time that it took for all of the
-architectures, and fails if a kernel spills. `kernelgen build --resources` shows the same for a project of your own.
+It needs nvcc and no GPU, and takes about an hour on one core for all. DIR keeps what is compiled, and a line of JSON
+for each object and architecture in `kernels.jsonl`: a run that was cut off goes on there, so that another DIR is for
+other sources. It fails if a kernel spills, or if ptxas serialises its wgmma. `kernelgen build --resources` shows
+registers and spills of a project of your own.
+
+Seconds are of processor time, for the object and one architecture.
 """
 
 import argparse
+import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from build import Project, Time, call
 from compile_times import RECIPES
 from kernelgen.toolchain import resources
 
 ARCHITECTURES = "7.5;8.0;8.6;8.9;9.0a;10.0;12.0"
+SERIALISED = "wgmma.mma_async instructions are serialized"
 
 
-def stamped(folder: Path, recipes: list[str], architectures: str) -> Project:
-    """The project in a folder, stamped there unless it is already."""
-    project = Project.__new__(Project) if (folder / "setup.py").exists() else Project(folder, recipes, architectures)
-    project.root, project.architecture = folder, architectures
+def stamped(folder: Path) -> Project:
+    """The project of all recipes in a folder, stamped there unless it is already."""
+    if not (folder / "setup.py").exists():
+        return Project(folder, RECIPES, ARCHITECTURES)
+    project = Project.__new__(Project)
+    project.root, project.architecture = folder, ARCHITECTURES
     return project
 
 
-def spills_of(project: Project, output: str, label: str) -> list[str]:
-    """Compiles an object. A line for each of its kernels that spills."""
-    configuration = project.configuration()
-    command = [configuration["ninja"], "-f", "build/release/build.ninja", "-j1", output]
+def objects(project: Project, architecture: str, recipes: list[str], sources: str) -> Iterator[tuple[str, str]]:
+    """The path and the label of each object that nvcc makes for an architecture, of these recipes."""
+    variables = {"TORCH_CUDA_ARCH_LIST": architecture, "USE_CCACHE": "0", "USE_CUDA": "1"}
+    call([sys.executable, "-m", "build_tools", "configure"], project.root, **variables)
+    for path, label in project.configuration()["objects"].items():
+        recipe = Path(path).relative_to("build/release").parts[0]
+        if resources.is_kernel_object(path) and recipe in recipes and re.search(sources, label):
+            yield path, label
+
+
+def compiled(project: Project, architecture: str, path: str, label: str) -> dict[str, Any]:
+    """Compiles an object, as a build does, and says what came of it."""
+    (project.root / path).unlink(missing_ok=True)
+    command = [project.configuration()["ninja"], "-f", "build/release/build.ninja", "-j1", path]
     seconds = Time.of(lambda: call(command, project.root))["cpu"]
-    kernels = resources.parse(label, (project.root / f"{output}.txt").read_text())
-    print(f"{len(kernels):4} kernels {seconds:7.2f} s  {label}", flush=True)
-    return [
-        f"{kernel.spill_stores} + {kernel.spill_loads} bytes, {kernel.registers} registers, on {kernel.architecture}: "
-        f"{kernel.name}"
-        for kernel in resources.demangled(kernels)
-        if kernel.spill_stores or kernel.spill_loads
-    ]
+    report = (project.root / f"{path}.txt").read_text()
+    kernels = resources.demangled(resources.parse(label, report))
+    return {
+        "architecture": architecture,
+        "object": label.partition("/ops/")[2],
+        "seconds": round(seconds, 2),
+        "kernels": len(kernels),
+        "registers": max((kernel.registers for kernel in kernels), default=0),
+        "spills": [
+            {"kernel": kernel.name, "stores": kernel.spill_stores, "loads": kernel.spill_loads}
+            for kernel in kernels
+            if kernel.spill_stores or kernel.spill_loads
+        ],
+        "serialised": SERIALISED in report,
+    }
+
+
+def survey(project: Project, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A row for each object, from the project's file if it has it."""
+    file = project.root / "kernels.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    known = {(row["architecture"], row["object"]): row for row in rows}
+    for architecture in options.architectures.split(";"):
+        for path, label in objects(project, architecture, options.recipes, options.sources):
+            row = known.get((architecture, label.partition("/ops/")[2]))
+            if row is None:
+                row = compiled(project, architecture, path, label)
+                with file.open("a") as lines:
+                    lines.write(json.dumps(row) + "\n")
+            yield row
 
 
 def main() -> None:
@@ -45,17 +87,13 @@ def main() -> None:
     parser.add_argument("--project", type=Path, required=True, metavar="DIR")
     parser.add_argument("--architectures", default=ARCHITECTURES)
     parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES, metavar="NAME")
+    parser.add_argument("--sources", default="", metavar="PATTERN", help="a regular expression that labels match")
     options = parser.parse_args()
-    project = stamped(options.project, options.recipes, options.architectures)
-    variables = {"TORCH_CUDA_ARCH_LIST": options.architectures, "USE_CCACHE": "0", "USE_CUDA": "1"}
-    call([sys.executable, "-m", "build_tools", "configure"], project.root, **variables)
-    spills = []
-    for output, label in project.configuration()["objects"].items():
-        if resources.is_kernel_object(output):
-            for line in spills_of(project, output, label):
-                print(f"      {line}", flush=True)
-                spills.append(line)
-    sys.exit(f"{len(spills)} kernels spill" if spills else 0)
+    faults = 0
+    for row in survey(stamped(options.project), options):
+        print(json.dumps(row), flush=True)
+        faults += len(row["spills"]) + row["serialised"]
+    sys.exit(f"{faults} kernels spill or have a serialised wgmma" if faults else 0)
 
 
 if __name__ == "__main__":
