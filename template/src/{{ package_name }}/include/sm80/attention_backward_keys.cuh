@@ -287,6 +287,8 @@ __device__ void iterate_over_queries(
     // This iteration's tiles have arrived, no warp reads the last one's any more, and its dS^T is complete.
     cp_async_wait<(Block::kStages > 1 ? Block::kStages - 2 : 0)>();
     __syncthreads();
+    // A ring of one stage loads this iteration's tile: beside what says where that is, no register is left for a copy.
+    if constexpr (kHoldsLess && Sequence::kRagged && Block::kStages == 1) loaded = tile;
     if (step + Block::kStages - 1 < steps) {
       Block::load(p, sequence, shared, loaded, step + Block::kStages - 1);
       advance(loaded);
