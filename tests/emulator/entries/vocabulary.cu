@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "cache_hints.cuh"
 #include "cluster.cuh"
 #include "column_sums.cuh"
 #include "divisor.cuh"
-#include "evict_last.cuh"
 #include "fp8.cuh"
 #include "mbarrier.cuh"
 #include "mma.cuh"

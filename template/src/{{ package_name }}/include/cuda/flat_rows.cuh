@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "accumulate.cuh"
-#include "evict_last.cuh"
+#include "cache_hints.cuh"
 #include "reduce.cuh"
 #include "registers.cuh"
 #include "row_grid.cuh"

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "cache_hints.cuh"
 #include "dependent_launch.cuh"
-#include "evict_last.cuh"
 #include "functions.cuh"
 #include "gradient_sums.cuh"
 #include "pipeline.cuh"

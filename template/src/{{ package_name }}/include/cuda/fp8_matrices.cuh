@@ -8,8 +8,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "cache_hints.cuh"
 #include "ceil_div.h"
-#include "evict_last.cuh"
 #include "float_types.cuh"
 #include "fp8.cuh"
 #include "fp8_matrices.h"

@@ -25,7 +25,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "evict_last.cuh"
+#include "cache_hints.cuh"
 #include "fp8_rows.cuh"
 #include "row_matrix.h"
 #include "tile.cuh"

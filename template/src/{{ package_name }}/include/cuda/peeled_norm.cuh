@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "accumulate.cuh"
-#include "evict_last.cuh"
+#include "cache_hints.cuh"
 #include "norm_tensors.cuh"
 #include "peeled_row.cuh"
 #include "row_grid.cuh"

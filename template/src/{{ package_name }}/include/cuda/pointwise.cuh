@@ -10,8 +10,8 @@
 #include <limits>
 
 #include "accumulate.cuh"
+#include "cache_hints.cuh"
 #include "divisor.cuh"
-#include "evict_last.cuh"
 #include "gradient_sums.cuh"
 #include "operand.h"
 #include "vector.cuh"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "accumulate.cuh"
-#include "evict_last.cuh"
+#include "cache_hints.cuh"
 #include "vector.cuh"
 #include "widen.cuh"
 

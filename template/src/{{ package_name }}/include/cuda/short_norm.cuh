@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "accumulate.cuh"
-#include "evict_last.cuh"
+#include "cache_hints.cuh"
 #include "norm_tensors.cuh"
 #include "row.cuh"
 #include "row_grid.cuh"

@@ -3,8 +3,8 @@
 
 #pragma once
 
+#include "cache_hints.cuh"
 #include "divisor.cuh"
-#include "evict_last.cuh"
 #include "operand.h"
 #include "pointwise.cuh"
 

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "evict_last.cuh"
+#include "cache_hints.cuh"
 #include "operand.h"
 #include "pointwise.cuh"
 #include "vector.cuh"

@@ -12,8 +12,8 @@
 #include <limits>
 
 #include "accumulate.cuh"
+#include "cache_hints.cuh"
 #include "dependent_launch.cuh"
-#include "evict_last.cuh"
 #include "gradient_tensors.cuh"
 #include "peeled_row.cuh"
 #include "reduce.cuh"

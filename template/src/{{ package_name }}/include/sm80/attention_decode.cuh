@@ -27,8 +27,8 @@
 
 #include "attention_decode_grid.h"
 #include "attention_rows.cuh"
+#include "cache_hints.cuh"
 #include "dependent_launch.cuh"
-#include "eviction.cuh"
 #include "exponential.cuh"
 #include "mma.cuh"
 #include "pack.cuh"
