@@ -1,27 +1,33 @@
 """Registers, spills and compile time of the recipes' kernels, for every GPU that they are compiled for.
 
     python benchmarks/spills.py --project DIR [--architectures LIST] [--recipes NAME ...] [--sources PATTERN]
+        [--json FILE]
 
 It needs nvcc and no GPU, and takes about an hour on one core for all. DIR keeps what is compiled, and a line of JSON
 for each object and architecture in `kernels.jsonl`: a run that was cut off goes on there, so that another DIR is for
 other sources. It fails if a kernel spills, or if ptxas serialises its wgmma. `kernelgen build --resources` shows
 registers and spills of a project of your own.
 
-Seconds are of processor time, for the object and one architecture.
+Seconds are of processor time, for the object and one architecture. An edit of a `.cu` file compiles all of its objects,
+side by side. `--json results/spills.json` writes what README quotes.
 """
 
 import argparse
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import results_file
 from build import Project, Time, call
-from compile_times import RECIPES
 from kernelgen.toolchain import resources
 
+RECIPES = ["elementwise", "rms_norm", "layer_norm", "swiglu", "linear_activation", "flash_attention"]
+RECIPES += ["quantize_fp8", "rms_norm_fp8", "swiglu_fp8", "linear_fp8"]
+RECIPES += ["append_to_cache", "flash_attention_fp8", "flash_attention_paged", "flash_attention_varlen"]
 ARCHITECTURES = "7.5;8.0;8.6;8.9;9.0a;10.0;12.0"
 SERIALISED = "wgmma.mma_async instructions are serialized"
 
@@ -82,17 +88,28 @@ def survey(project: Project, options: argparse.Namespace) -> Iterator[dict[str, 
             yield row
 
 
+def write(file: Path, rows: list[dict[str, Any]]) -> None:
+    nvcc = subprocess.check_output(["nvcc", "--version"], text=True).strip().splitlines()[-1]
+    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    facts = {"command": "python benchmarks/spills.py", "nvcc": nvcc, "cpu": cpu.partition(": ")[2]}
+    results_file.write(file, {**facts, "rows": rows})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--project", type=Path, required=True, metavar="DIR")
     parser.add_argument("--architectures", default=ARCHITECTURES)
     parser.add_argument("--recipes", nargs="+", default=RECIPES, choices=RECIPES, metavar="NAME")
     parser.add_argument("--sources", default="", metavar="PATTERN", help="a regular expression that labels match")
+    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    faults = 0
+    rows = []
     for row in survey(stamped(options.project), options):
         print(json.dumps(row), flush=True)
-        faults += len(row["spills"]) + row["serialised"]
+        rows.append(row)
+    if options.json:
+        write(options.json, rows)
+    faults = sum(len(row["spills"]) + row["serialised"] for row in rows)
     sys.exit(f"{faults} kernels spill or have a serialised wgmma" if faults else 0)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 UNUSUAL = RESULTS / "unusual_shapes.json"
-COMPILE_TIMES = RESULTS / "compile_times.json"
+SPILLS = RESULTS / "spills.json"
 # The least ratio that a shape may have.
 LEAST = 0.85
 RECIPE = "op"
@@ -91,14 +91,15 @@ def table(results: list[dict[str, Any]]) -> list[str]:
 
 def compiling() -> str:
     """The sentence of README on how long the objects of a recipe's `.cu` files take to compile."""
-    results = json.loads(COMPILE_TIMES.read_text())
+    results = json.loads(SPILLS.read_text())
     seconds: dict[str, list[float]] = {}
     for row in results["rows"]:
-        seconds.setdefault(row["op"], []).append(row["seconds"])
+        if row["architecture"] == "9.0a":
+            seconds.setdefault(row["object"].partition("/")[0], []).append(row["seconds"])
     spans = {op: " to ".join(dict.fromkeys(f"{end(times):.0f}" for end in (min, max))) for op, times in seconds.items()}
     *first, last = (f"{span} s for `{op}`" for op, span in spans.items())
-    sentence = f"Compiling an object of a `.cu` file for one architecture takes {', '.join(first)} and {last},"
-    return "\n".join(textwrap.wrap(f"{sentence} on a core of an {results['cpu']}.", 120))
+    sentence = f"Compiling an object of a `.cu` file for 9.0a takes {', '.join(first)} and {last},"
+    return "\n".join(textwrap.wrap(f"{sentence} on a core of an {results['cpu'].replace('(R)', '')}.", 120))
 
 
 def unusual_groups(results: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
