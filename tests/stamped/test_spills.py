@@ -16,8 +16,8 @@ from .conftest import has_cuda_13, run, stamp
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    recipes = "layer_norm", "quantize_fp8", "flash_attention", "flash_attention_varlen", "flash_attention_fp8"
-    ops = [{"name": recipe, "recipe": recipe} for recipe in recipes]
+    attention = (f"flash_attention{name}" for name in ("", "_fp8", "_paged", "_varlen"))
+    ops = [{"name": recipe, "recipe": recipe} for recipe in (*attention, "layer_norm", "quantize_fp8")]
     return stamp(tmp_path_factory.mktemp("spills") / "demo", ops=ops)
 
 
@@ -49,6 +49,8 @@ def project(tmp_path_factory):
         ),
         # In code for 8.x: a ring of one stage, of sequences that differ in length.
         pytest.param("8.0", "flash_attention_varlen/sm80/backward_keys.cu.bfloat16-256.80.o", marks=pytest.mark.corpus),
+        # In code for 10.0 and 12.0: the first row, until the epilogue, where four blocks share the registers.
+        pytest.param("12.0", "flash_attention_paged/sm80/forward.cu.bfloat16-128.120.o", marks=pytest.mark.corpus),
         ("9.0a", "flash_attention_fp8/sm90/forward.cu.64.90a.o"),
         ("9.0a", "flash_attention_fp8/sm90/forward.cu.128.90a.o"),
     ],

@@ -280,8 +280,10 @@ struct ForwardBlock {
   template <bool kSinks, typename Problem, typename Sequence>
   __device__ static void epilogue(
       const Problem& p, const Sequence& sequence, RowState& rows, uint8_t* shared, int split, int head, int first_row) {
-    // Beside the addresses of a single stage of wider heads, registers have no room for what sinks need.
-    if constexpr (kSinks && kStages == 1 && D > 64) compute_again_from(head, first_row);
+    // Registers have no room for what sinks need beside the addresses of a single stage of wider heads, nor in code for
+    // 10.0 and later for what any epilogue needs where more than two blocks share them.
+    constexpr bool kIsFull = (kSinks && kStages == 1 && D > 64) || (kComputesAgain && Tuned::forward_blocks > 2);
+    if constexpr (kIsFull) compute_again_from(head, first_row);
     const int lane = threadIdx.x % kWarpSize, warp_row = threadIdx.x / kWarpSize * kWarpRows;
     const auto& mask = sequence.mask();
 #pragma unroll
