@@ -47,6 +47,11 @@ def project(tmp_path_factory):
         pytest.param(
             "9.0a", "flash_attention_varlen/sm80/backward_keys.cu.bfloat16-128.90a.o", marks=pytest.mark.corpus
         ),
+        # In code for 7.5: a bound for three blocks, where one has room; addresses in a loop without a free register.
+        pytest.param("7.5", "flash_attention/sm80/backward_keys.cu.float16-64.75.o", marks=pytest.mark.corpus),
+        pytest.param(
+            "7.5", "flash_attention_varlen/sm80/backward_queries.cu.float16-256.75.o", marks=pytest.mark.corpus
+        ),
         # In code for 8.x: a ring of one stage, of sequences that differ in length.
         pytest.param("8.0", "flash_attention_varlen/sm80/backward_keys.cu.bfloat16-256.80.o", marks=pytest.mark.corpus),
         # In code for 10.0 and 12.0: the first row, until the epilogue, where four blocks share the registers.

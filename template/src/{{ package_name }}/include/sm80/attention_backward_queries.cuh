@@ -26,8 +26,10 @@ struct QueriesBlock {
     uint8_t* tile = shared + kRing + step % kStages * kStageBytes;
     const int keys = sequence.mask().keys - first, chunks = p.dim / kChunk;
     const auto k = sequence.template key_rows<const T>(p.k, head), v = sequence.template key_rows<const T>(p.v, head);
-    load_tile<kKeys, D, kThreads>(tile, k[first], k.stride, keys, chunks);
-    load_tile<kKeys, V, kThreads>(tile + kKeysBytes, v[first], v.stride, keys, value_dims<D>(p) / kChunk);
+    unsigned thread = threadIdx.x;
+    if constexpr (kIsTuring<Tuned> && Sequence::kRagged) compute_again_from(thread);
+    load_tile<kKeys, D, kThreads>(tile, k[first], k.stride, keys, chunks, thread);
+    load_tile<kKeys, V, kThreads>(tile + kKeysBytes, v[first], v.stride, keys, value_dims<D>(p) / kChunk, thread);
   }
 
   // dS in place of grad v^T, by way of P in place of q k^T.

@@ -53,6 +53,7 @@ struct Turing : Values {
   static constexpr int keys_rows = D == 64 ? 64 : D == 96 ? 32 : 16;
   static constexpr int keys_stages = 1;
   static constexpr int keys_warps_by_row = D == 64 ? 4 : D == 96 ? 2 : 1;
+  static constexpr int keys_blocks = 1;  // So many have room in shared memory.
   static constexpr int queries_warps = D == 256 ? 2 : 4;
   static constexpr int queries_keys = D == 64 ? 64 : D == 128 ? 48 : D == 96 ? 32 : 16;
   static constexpr int queries_stages = 1;
