@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.errors import LabError
+from kernelgen.protocol import SCRATCH
 from kernelgen.worker import op_host
 from kernelgen.worker.judge import answers
 from kernelgen.worker.judge.arena import CpuArena
@@ -87,7 +88,7 @@ class OpProcess:
     ) -> None:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
-        self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-") if confined else ""
+        self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-", dir=os.environ.get(SCRATCH)) if confined else ""
         without = {name for name in os.environ if _SECRET.search(name) or name in _ALLOCATORS}
         environment = {name: value for name, value in os.environ.items() if name not in without}
         environment |= variables or {}
