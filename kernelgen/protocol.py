@@ -19,6 +19,8 @@ from collections.abc import Container
 
 # The name of the op itself among the implementations that are timed in one case; the others are its peers.
 OP = "op"
+# The variable that names the folder in which a worker has its ops write; the host removes it.
+SCRATCH = "KERNELGEN_SCRATCH"
 
 
 def part(tables: Container[str], kind: str, capability: str | None, backward: bool) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from kernelgen import __version__
 from kernelgen.errors import KernelgenError, UsageError
+from kernelgen.scaffold.lock import interruptible
 
 # Each verb, what it does, and the module whose `run(arguments) -> exit code` does it.
 VERBS = {
@@ -42,14 +43,17 @@ _BUG = 70
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 1 error, 2 usage, 3 conflicts, 70 a bug, 128 + signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # Names of files may be any bytes, and a locale may know ASCII alone.
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "backslashreplace")
     try:
-        code = _dispatch(arguments)
-        sys.stdout.flush()
-        return code
+        with interruptible() as signals:
+            code = _dispatch(arguments)
+            sys.stdout.flush()
+        # A verb that ends in good order says that it was interrupted, and not by what.
+        return 128 + signals[-1] if signals and code == 130 else code
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     except KernelgenError as error:
@@ -71,6 +75,14 @@ def main(arguments: list[str] | None = None) -> int:
         traceback.print_exc()
         advice = f"This is a bug of kernelgen {__version__}; report it with the lines above"
         return _fail(f"{advice}. {type(error).__name__}: {error}", _BUG, arguments)
+
+
+def _open_closed_streams() -> None:
+    """Puts the null device where a shell closed a stream (`>&-`): Python has None there, and the next file that is
+    opened would get its number, and what libraries and compilers print."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.cli import lab
-from kernelgen.cli.parser import Parser
+from kernelgen.cli.parser import LARGEST_SEED, Parser, real, whole
 from kernelgen.errors import LabError
 
 _CODES = """exit codes:
@@ -67,21 +67,20 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     text = "take lab.py, the reference and the peers of this revision (default: as they are now)"
     parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--backward", action="store_true", help="measure the gradient instead")
-    parser.add_argument("--samples", type=int, default=100, metavar="N", help="samples of each case (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs and the order (default: 0)")
+    parser.add_argument(
+        "--samples", type=whole(10), default=100, metavar="N", help="samples of each case (default: 100)"
+    )
+    parser.add_argument(
+        "--seed", type=whole(0, LARGEST_SEED), default=0, metavar="N", help="of the inputs and the order (default: 0)"
+    )
     parser.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
     text = "how many seconds a case may say nothing before it counts as hung (default: 300)"
-    parser.add_argument("--limit", type=float, default=300.0, metavar="S", help=text)
+    parser.add_argument("--limit", type=real(0.001), default=300.0, metavar="S", help=text)
     parser.add_argument("--save-baseline", action="store_true", help="keep the results in the project's baselines/")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the results there, for `kernelgen compare`")
     lab.add_no_build(parser)
     parser.add_json()
-    options = parser.parse_args(arguments)
-    if options.samples < 10:
-        parser.error(f"--samples {options.samples} is too few for an interval; take 10 or more")
-    if options.limit <= 0:
-        parser.error(f"--limit {options.limit} is too little")
-    return options
+    return parser.parse_args(arguments)
 
 
 # ---- The table ------------------------------------------------------------------------------------------------

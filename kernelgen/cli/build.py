@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelgen.cli import emulated
-from kernelgen.cli.parser import Parser
+from kernelgen.cli.parser import Parser, whole
 
 if TYPE_CHECKING:
     from kernelgen.toolchain.build import Build
@@ -26,8 +26,6 @@ def run(arguments: list[str]) -> int:
         parser.error("--test goes with --watch")
     if options.wheel and (options.debug or options.sanitize or options.watch):
         parser.error("--wheel packs the release build; leave out --debug, --sanitize and --watch")
-    if options.jobs is not None and options.jobs < 1:
-        parser.error(f"-j {options.jobs} is no number of processes")
 
     from kernelgen.toolchain.build import Build, environment, find_root
 
@@ -117,7 +115,7 @@ def _parser() -> Parser:
     text = "remove what was built before, and build it all"
     parser.add_argument("--clean", action="store_true", help=text)
     text = "compiler processes at once (default: $MAX_JOBS, or by cores and memory)"
-    parser.add_argument("-j", dest="jobs", type=int, metavar="N", help=text)
+    parser.add_argument("-j", dest="jobs", type=whole(1), metavar="N", help=text)
     parser.add_argument("-v", "--verbose", action="store_true", help="show the compilers' command lines")
     parser.add_json()
     return parser

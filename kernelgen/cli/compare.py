@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelgen.cli import lab
 from kernelgen.cli.emulated import measures_time
-from kernelgen.cli.parser import Parser
+from kernelgen.cli.parser import LARGEST_SEED, Parser, real, whole
 from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
@@ -74,19 +74,21 @@ def _add_measuring(parser: Parser) -> None:
     group.add_argument("--dtype", metavar="D", help="one dtype of the op (default: those that lab.py names)")
     group.add_argument("--backward", action="store_true", help="measure the gradient instead")
     group.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs and the order (default: 0)")
+    group.add_argument(
+        "--seed", type=whole(0, LARGEST_SEED), default=0, metavar="N", help="of the inputs and the order (default: 0)"
+    )
     lab.add_blocks(group)
     text = "how many seconds a worker may say nothing before it counts as hung (default: 120)"
-    group.add_argument("--limit", type=float, default=120.0, metavar="S", help=text)
+    group.add_argument("--limit", type=real(0.001), default=120.0, metavar="S", help=text)
 
 
 def _add_thresholds(parser: Parser) -> None:
     group = parser.add_argument_group("thresholds")
     text = "a regression is so much slower (default: 3)"
-    group.add_argument("--slower", type=float, default=3.0, metavar="PERCENT", help=text)
-    group.add_argument("--faster", type=float, default=10.0, metavar="PERCENT", help="an improvement (default: 10)")
-    group.add_argument("--delta", type=float, default=0.3, help="the least |Cliff's delta| (default: 0.3)")
-    group.add_argument("--alpha", type=float, default=0.05, help="what p has to be below (default: 0.05)")
+    group.add_argument("--slower", type=real(0), default=3.0, metavar="PERCENT", help=text)
+    group.add_argument("--faster", type=real(0), default=10.0, metavar="PERCENT", help="an improvement (default: 10)")
+    group.add_argument("--delta", type=real(0, 1), default=0.3, help="the least |Cliff's delta| (default: 0.3)")
+    group.add_argument("--alpha", type=real(0, 1), default=0.05, help="what p has to be below (default: 0.05)")
 
 
 def _thresholds(options: argparse.Namespace) -> "Thresholds":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import emulated, lab
 from kernelgen.cli.output import note
-from kernelgen.cli.parser import Parser
+from kernelgen.cli.parser import Parser, real, whole
 from kernelgen.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,17 +63,19 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser = Parser("fuzz", "Compare ops with their references in float64, on inputs that nobody writes by hand.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, _CODES
     lab.add_options(parser, emulated=True)
-    parser.add_argument("--count", type=int, metavar="N", help="cases of each op (default: all pairs, about 200)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="go on drawing cases for so long, for all ops")
-    parser.add_argument("--seed", type=int, metavar="N", help="draw the cases and values of an earlier run again")
+    parser.add_argument("--count", type=whole(1), metavar="N", help="cases of each op (default: all pairs, about 200)")
+    parser.add_argument("--seconds", type=real(0.001), metavar="S", help="go on drawing cases for so long, for all ops")
+    parser.add_argument(
+        "--seed", type=whole(0, 2**64 - 1), metavar="N", help="draw the cases and values of an earlier run again"
+    )
     parser.add_argument("--dtype", metavar="D", help="one dtype of the op, such as float16 (default: all)")
     text = "take lab.py and the reference of this revision (default: as they are now)"
     parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--case", metavar="JSON", help="run this one case, as a failure prints it")
     text = "how many seconds a case may take before it counts as hung (default: 60)"
-    parser.add_argument("--limit", type=float, default=60.0, metavar="S", help=text)
+    parser.add_argument("--limit", type=real(0.001), default=60.0, metavar="S", help=text)
     text = "on a GPU, with random waits around barriers, atomics and asynchronous copies; SEED (0) chooses where"
-    parser.add_argument("--perturb", type=int, nargs="?", const=0, metavar="SEED", help=text)
+    parser.add_argument("--perturb", type=whole(0), nargs="?", const=0, metavar="SEED", help=text)
     lab.add_no_build(parser)
     parser.add_json()
     options = parser.parse_args(arguments)
@@ -84,12 +86,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         options.device = "cuda"
     if options.no_build and (options.perturb is not None or options.device == emulated.DEVICE):
         parser.error("--no-build is for the project's own libraries; leave it out with --perturb and --device emulated")
-    for name in ("count", "seconds", "limit"):
-        value = getattr(options, name)
-        if value is not None and value <= 0:
-            parser.error(f"--{name} {value} is too little")
-    if options.seed is not None and not 0 <= options.seed < 2**64:
-        parser.error(f"--seed {options.seed} is no whole number from 0 to {2**64 - 1}")
     if options.case is not None:
         if len(options.ops) != 1:
             parser.error("--case goes with one op")

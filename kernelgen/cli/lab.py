@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli.emulated import DEVICE, add_gpu, measures_time
 from kernelgen.cli.output import note
-from kernelgen.cli.parser import Parser
+from kernelgen.cli.parser import Parser, whole
 from kernelgen.errors import KernelgenError, LabError
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def add_no_build(parser: Parser) -> None:
     parser.add_argument("--no-build", action="store_true", help=text)
 
 
-def add_blocks(group: Any) -> None:
+def add_blocks(group: Any, least: int = 1) -> None:
     """How much evidence two versions that take turns are to give."""
     from kernelgen.lab.pair import BLOCKS
 
     text = f"units of evidence for each case (default: {BLOCKS['cuda']}, on the CPU {BLOCKS['cpu']})"
-    group.add_argument("--blocks", type=int, metavar="N", help=text)
+    group.add_argument("--blocks", type=whole(least), metavar="N", help=text)
 
 
 def find(options: argparse.Namespace) -> "Selection":

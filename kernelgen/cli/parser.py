@@ -1,10 +1,34 @@
 """The argument parser of every verb, and the options that several verbs share."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 from kernelgen.errors import UsageError
+
+# Of counts; of times in seconds, since the system waits no longer than some weeks; and of seeds, which are multiplied.
+MOST, LONGEST_S, LARGEST_SEED = 2**31 - 1, 10**6, 2**53
+
+
+def whole(least: int, most: int = MOST) -> Callable[[str], int]:
+    """The type of an option that is a whole number from `least` to `most`."""
+    return lambda text: int(_within(int, "whole number", text, least, most))
+
+
+def real(least: float, most: float = LONGEST_S) -> Callable[[str], float]:
+    """The type of an option that is a number from `least` to `most`, as neither NaN nor infinity is."""
+    return lambda text: _within(float, "number", text, least, most)
+
+
+def _within(kind: type, words: str, text: str, least: float, most: float) -> float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text} is no {words} from {least} to {most}")
+    return value
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import lab
-from kernelgen.cli.parser import Parser
+from kernelgen.cli.parser import LARGEST_SEED, Parser, real, whole
 
 if TYPE_CHECKING:
     from kernelgen.lab.ncu.profiler import Profile
@@ -60,17 +60,16 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tf32", action="store_true", help="let float32 matrix products use TF32")
     text = "show the change since this revision, which is built aside, or since a profile that was saved as JSON"
     parser.add_argument("--against", metavar="REV", help=text)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: 0)")
+    parser.add_argument(
+        "--seed", type=whole(0, LARGEST_SEED), default=0, metavar="N", help="of the inputs (default: 0)"
+    )
     text = "how many seconds the op may take before it counts as hung (default: 300)"
-    parser.add_argument("--limit", type=float, default=300.0, metavar="S", help=text)
+    parser.add_argument("--limit", type=real(0.001), default=300.0, metavar="S", help=text)
     text = "where the report, the CSV and the JSON go (default: build/profiles in the project)"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
     lab.add_no_build(parser)
     parser.add_json()
-    options = parser.parse_args(arguments)
-    if options.limit <= 0:
-        parser.error(f"--limit {options.limit} is too little")
-    return options
+    return parser.parse_args(arguments)
 
 
 # ---- What is printed ------------------------------------------------------------------------------------------

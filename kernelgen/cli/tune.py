@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelgen.cli import lab
 from kernelgen.cli.output import note
-from kernelgen.cli.parser import Parser
+from kernelgen.cli.parser import LARGEST_SEED, Parser, real, whole
 from kernelgen.errors import KernelgenError
 from kernelgen.tune.errors import TuningError
 
@@ -100,18 +100,24 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def _add_search(parser: Parser) -> None:
     group = parser.add_argument_group("the search")
-    group.add_argument("--seeds", type=int, default=20, metavar="N", help="points spread over the space (default: 20)")
-    group.add_argument("--trials", type=int, default=100, metavar="N", help="trials after those (default: 100)")
     group.add_argument(
-        "--minutes", type=float, metavar="M", help="start no trial after so long; shape classes share it"
+        "--seeds", type=whole(1), default=20, metavar="N", help="points spread over the space (default: 20)"
     )
-    group.add_argument("--seed", type=int, default=0, metavar="N", help="of the search and the inputs (default: 0)")
+    group.add_argument("--trials", type=whole(0), default=100, metavar="N", help="trials after those (default: 100)")
     group.add_argument(
-        "-j", dest="jobs", type=int, metavar="N", help="compilers at once (default: by cores and memory)"
+        "--minutes", type=real(0.01), metavar="M", help="start no trial after so long; shape classes share it"
     )
-    group.add_argument("--gpus", type=int, metavar="N", help="GPUs to measure on (default: all of the first's kind)")
+    group.add_argument(
+        "--seed", type=whole(0, LARGEST_SEED), default=0, metavar="N", help="of the search and the inputs (default: 0)"
+    )
+    group.add_argument(
+        "-j", dest="jobs", type=whole(1), metavar="N", help="compilers at once (default: by cores and memory)"
+    )
+    group.add_argument(
+        "--gpus", type=whole(1), metavar="N", help="GPUs to measure on (default: all of the first's kind)"
+    )
     text = "how many seconds a candidate may say nothing before it counts as hung (default: 60)"
-    group.add_argument("--limit", type=float, default=60.0, metavar="S", help=text)
+    group.add_argument("--limit", type=real(1), default=60.0, metavar="S", help=text)
     text = "where workers share their trials: a journal's path, a database's URL or grpc://HOST:PORT"
     group.add_argument("--storage", metavar="WHERE", help=text)
     group.add_argument("--resume", action="store_true", help="go on with the tuning that ended before it was done")
@@ -122,20 +128,17 @@ def _add_search(parser: Parser) -> None:
 
 def _add_gate(parser: Parser) -> None:
     group = parser.add_argument_group("the gate")
-    group.add_argument("--best", type=int, default=3, metavar="N", help="candidates to try to confirm (default: 3)")
-    lab.add_blocks(group)
+    group.add_argument(
+        "--best", type=whole(1), default=3, metavar="N", help="candidates to try to confirm (default: 3)"
+    )
+    lab.add_blocks(group, least=10)
     text = "no case may be so much slower (default: 3)"
-    group.add_argument("--slower", type=float, default=3.0, metavar="PERCENT", help=text)
+    group.add_argument("--slower", type=real(0), default=3.0, metavar="PERCENT", help=text)
     text = "one case has to be at least so much faster (default: 3)"
-    group.add_argument("--faster", type=float, default=3.0, metavar="PERCENT", help=text)
+    group.add_argument("--faster", type=real(0), default=3.0, metavar="PERCENT", help=text)
 
 
 def _check(parser: Parser, options: argparse.Namespace) -> None:
-    least = {"seeds": 1, "trials": 0, "minutes": 0.01, "jobs": 1, "gpus": 1, "limit": 1, "best": 1, "blocks": 10}
-    for name, smallest in least.items():
-        value = getattr(options, name)
-        if value is not None and value < smallest:
-            parser.error(f"--{name} {value:g} is too little; {smallest:g} is the least")
     if options.storage and options.resume:
         parser.error("--resume is for the project's own journal; a --storage is joined anyway")
     for file in filter(None, (options.out, options.pictures)):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelgen.cli import lab
 from kernelgen.cli.output import note
-from kernelgen.cli.parser import Parser
+from kernelgen.cli.parser import LARGEST_SEED, Parser, real, whole
 
 if TYPE_CHECKING:
     from kernelgen.lab.verdict import Verdict
@@ -42,10 +42,12 @@ def _parser() -> Parser:
     text = "take lab.py, the reference and the peers of this revision (default: that of --against)"
     parser.add_argument("--trust", metavar="REV", help=text)
     parser.add_argument("--cases", nargs="+", metavar="CASE", help="measure these cases of lab.py alone")
-    parser.add_argument("--seed", type=int, metavar="N", help="of cases, inputs and the order (default: another)")
+    parser.add_argument(
+        "--seed", type=whole(0, LARGEST_SEED), metavar="N", help="of cases, inputs and the order (default: another)"
+    )
     lab.add_blocks(parser)
     text = "how many seconds a case may say nothing before it counts as hung (default: 120)"
-    parser.add_argument("--limit", type=float, default=120.0, metavar="S", help=text)
+    parser.add_argument("--limit", type=real(0.001), default=120.0, metavar="S", help=text)
     parser.add_json()
     return parser
 

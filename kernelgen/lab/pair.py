@@ -32,7 +32,7 @@ THROTTLED = "the GPU was throttled in most rounds, so none was set aside: believ
 @dataclass(frozen=True)
 class Schedule:
     """How much is measured: blocks, rounds of a block, samples of a round and worker; the seed of the random order; and
-    how many blocks, spread over the run by chance, end with a check of the results (worker/judge/case.py)."""
+    in how many blocks, spread over the run by chance, a sample is checked in any case (worker/judge/case.py)."""
 
     blocks: int
     rounds: int = ROUNDS
@@ -41,7 +41,7 @@ class Schedule:
     checks: int = CHECKS
 
     def checked(self, chance: random.Random) -> set[int]:
-        """The blocks that end with a check: by chance, but one of them among those that are measured in any case."""
+        """The blocks with such a check: by chance, but one of them among those that are measured in any case."""
         early = chance.sample(range(min(LEAST, self.blocks)), min(1, self.checks, self.blocks))
         rest = [block for block in range(self.blocks) if block not in early]
         return {*early, *chance.sample(rest, min(max(self.checks - 1, 0), len(rest)))}
@@ -178,13 +178,10 @@ def measure(
             core = chance.choice(cores)
             for worker in pair.workers:
                 worker.move(core)
-        pair.both("fresh", graphs=graphs)
+        among = schedule.rounds * schedule.samples if block in checked else 0
+        pair.both("fresh", graphs=graphs, among=among)
+        # One worker takes samples at a time, so one checks at a time: two references in float64 may not fit a GPU.
         blocks.append([_round(pair, schedule.samples, chance) for _ in range(schedule.rounds)])
-        if block in checked:
-            # A reference in float64 may take most of a GPU's memory: both at once would not fit.
-            checks = pair.one_by_one("check")
-            result.faults += _faults(pair, checks)
-            result.remarks += [check["remark"] for check in checks if check["remark"]]
         tick((block + 1) / schedule.blocks)
         if block + 1 >= LEAST and (block + 1 - LEAST) % STEP == 0:
             _summarise(result, blocks)
@@ -194,8 +191,8 @@ def measure(
     result.remarks += [THROTTLED] if _summarise(result, blocks) else []
     # On a GPU this times calls by the wall clock, which two at once would share.
     ends = pair.one_by_one("finish")
-    result.faults = list(dict.fromkeys(result.faults + _faults(pair, ends)))
-    result.remarks = list(dict.fromkeys(result.remarks))
+    result.faults = list(dict.fromkeys(_faults(pair, ends)))
+    result.remarks = list(dict.fromkeys([*result.remarks, *(end["remark"] for end in ends if end["remark"])]))
     result.bytes, result.flops = (ends[-1].get(name) for name in ("bytes", "flops"))
     result.about = {worker.name: end for worker, end in zip(pair.workers, ends, strict=True)}
     return result

@@ -53,7 +53,15 @@ def _read(root: Path) -> dict[str, dict[str, Any]]:
         proofs = json.loads(_path(root).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return proofs if isinstance(proofs, dict) else {}
+    return proofs if _is_whole(proofs) else {}
+
+
+def _is_whole(proofs: Any) -> bool:
+    """Whether it is what `record` writes."""
+    if not isinstance(proofs, dict) or not all(isinstance(devices, dict) for devices in proofs.values()):
+        return False
+    facts = [proof for devices in proofs.values() for proof in devices.values()]
+    return all(isinstance(proof, dict) and proof.keys() >= {"at", "cases", "sources"} for proof in facts)
 
 
 def _digest(root: Path, package: str, op: str) -> str:

@@ -7,9 +7,11 @@ import json
 import os
 import re
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter, deque
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError, LabError
+from kernelgen.protocol import SCRATCH
 
 Event = dict[str, Any]
 
@@ -69,6 +72,8 @@ class WorkerProcess:
         self._limit_s = limit_s
         self._unread = b""
         self._last_errors: deque[str] = deque(maxlen=5)
+        # Who is killed cannot remove what it has for its ops to write to.
+        self._scratch = tempfile.mkdtemp(prefix="kernelgen-")
         # In a session of its own: Ctrl-C reaches the host alone, which then ends the worker and all that it started.
         self._process = subprocess.Popen(
             [*under, str(python), "-c", _BOOT, str(_PACKAGE_PARENT)],
@@ -77,7 +82,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **request.get("environment", {})},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", SCRATCH: self._scratch, **request.get("environment", {})},
         )
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
@@ -167,6 +172,7 @@ class WorkerProcess:
             # A process that is stuck in a driver dies when the driver lets go of it, which nobody has to wait for.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=5)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _death(self) -> str:
         try:

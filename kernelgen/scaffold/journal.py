@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kernelgen.errors import ConflictError
+from kernelgen.errors import ConflictError, KernelgenError
 from kernelgen.scaffold.lock import exclusive, unstoppable
 
 FOLDER = ".kernelgen"
@@ -120,7 +120,7 @@ def undo(root: Path) -> None:
     journal = root / FOLDER / "journal"
     missing = []
     if journal.is_dir():
-        missing = [root / folder for folder in json.loads((journal / "manifest.json").read_text())["missing"]]
+        missing = [root / folder for folder in _manifest(journal)["missing"]]
         _undo(root, journal, ())
         _close(journal, None)
     for name in _UNFINISHED:
@@ -132,9 +132,10 @@ def undo(root: Path) -> None:
 def kept(root: Path) -> dict[str, Any] | None:
     """The facts that the kept journal of `root` was written with; None without one."""
     try:
-        return json.loads((root / FOLDER / "update" / "manifest.json").read_text())["keep"]
+        (root / FOLDER / "update").lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return _manifest(root / FOLDER / "update")["keep"]
 
 
 def undo_kept(root: Path, forced: Collection[str]) -> list[str]:
@@ -147,7 +148,7 @@ def changed_since_kept(root: Path, forced: Collection[str]) -> list[str]:
     """The files, those of `forced` aside, that hold what neither the kept journal left there nor undoing put back."""
     journal = root / FOLDER / "update"
     changed = []
-    for number, record in enumerate(json.loads((journal / "manifest.json").read_text())["changes"]):
+    for number, record in enumerate(_manifest(journal)["changes"]):
         target = root / record["path"]
         undone = record["old"] and not os.path.lexists(journal / f"old-{number}")
         is_there = os.path.lexists(target) and not undone
@@ -180,8 +181,29 @@ def _prepare(journal: Path, changes: Sequence[Change], missing: list[str], keep:
         {"path": change.path, "old": change.old is not None, "new": _digest(_after(change))} for change in changes
     ]
     manifest = {"changes": records, "missing": missing, "keep": keep}
-    (preparing / "manifest.json").write_text(json.dumps(manifest))
+    with (preparing / "manifest.json").open("w") as file:
+        file.write(json.dumps(manifest))
+        file.flush()
+        os.fsync(file.fileno())  # Else the folder's name may outlive a loss of power, and the list not.
     os.rename(preparing, journal)
+
+
+def _manifest(journal: Path) -> dict[str, Any]:
+    """What a journal was to change.
+
+    Raises:
+        KernelgenError: it is damaged.
+    """
+    try:
+        manifest = json.loads((journal / "manifest.json").read_text())
+        if isinstance(manifest, dict) and manifest.keys() >= {"changes", "missing", "keep"}:
+            return manifest
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass
+    raise KernelgenError(
+        f"{journal} is damaged, so what an earlier command changed cannot be undone by it: see what that was (git "
+        f"status; the folder holds files of before), put it right, then delete {journal}."
+    )
 
 
 def _after(change: Change) -> Content | None:
@@ -242,7 +264,7 @@ def _changed(path: str) -> str:
 
 def _undo(root: Path, journal: Path, forced: Collection[str]) -> list[str]:
     """Put back what the journal holds; returns the files that were left alone."""
-    manifest, left = json.loads((journal / "manifest.json").read_text()), []
+    manifest, left = _manifest(journal), []
     for number, record in reversed(list(enumerate(manifest["changes"]))):
         target, backup = root / record["path"], journal / f"old-{number}"
         # Without its old content in the journal, an update was never begun.

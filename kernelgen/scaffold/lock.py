@@ -30,7 +30,7 @@ def exclusive(root: Path) -> Iterator[None]:
 
     Meanwhile INT, TERM and HUP raise Stopped.
     """
-    with _interruptible(), _locked(root):
+    with interruptible(), _locked(root):
         yield
 
 
@@ -68,12 +68,16 @@ def _wait(handle: int, root: Path) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[list[int]]:
+    """Have INT, TERM and HUP raise Stopped, so that what is to be put away is; the list holds those that came."""
+    came: list[int] = []
+
     def stop(number: int, frame: FrameType | None) -> None:
+        came.append(number)
         raise Stopped(number)
 
     with _handled(stop):
-        yield
+        yield came
 
 
 @contextmanager

@@ -14,6 +14,10 @@ class OlderLayoutError(KernelgenError):
     """The project was stamped before there were build_tools."""
 
 
+class NoPythonError(KernelgenError):
+    """What was named as the project's Python is none."""
+
+
 def command(root: Path, python: Path, *arguments: str) -> list[str]:
     """The command line that runs build_tools; it has to be run in `root`.
 
@@ -32,15 +36,19 @@ def ask(root: Path, python: Path, *arguments: str, timeout_s: float | None = Non
 
     Raises:
         OlderLayoutError: there are no build_tools.
+        NoPythonError: what runs is none.
         KernelgenError: they refuse, in their own sentence.
-        OSError, subprocess.TimeoutExpired, ValueError: that Python does not run.
+        OSError, subprocess.TimeoutExpired: that Python does not run.
     """
     line = command(root, python, *arguments)
     done = subprocess.run(line, cwd=root, capture_output=True, text=True, check=False, timeout=timeout_s)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise KernelgenError(last.removeprefix("kernelgen: "))
-    return json.loads(done.stdout)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        raise NoPythonError(f"{python} does not run as a Python; name another with --python.") from None
 
 
 def build(root: Path, python: Path, options: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:

@@ -42,9 +42,9 @@ def gather(root: Path, tools: Path, python: Path) -> Facts:
     """
     try:
         answers = build_tools.ask(tools, python, "facts", timeout_s=60)
-    except build_tools.OlderLayoutError:
+    except (build_tools.OlderLayoutError, build_tools.NoPythonError):
         raise
-    except (KernelgenError, OSError, subprocess.SubprocessError, ValueError) as problem:
+    except (KernelgenError, OSError, subprocess.SubprocessError) as problem:
         why = str(getattr(problem, "strerror", None) or problem)
         raise KernelgenError(f"{python} does not run as a Python ({why}); name another with --python.") from problem
     return Facts(

@@ -1,8 +1,8 @@
 """Measures ops beside their peers, in rounds: a round takes a sample of the op and of every peer, in random order.
 
-The rounds come in blocks. Each block has inputs at new addresses, each sample new values; and in each block, at a round
-that chance picks, the results of the op's sample are checked (judge/case.py). This process imports nothing of the
-project: the op runs in another, and so do the peers. lab/bench.py makes figures of the samples.
+The rounds come in blocks. Each block has inputs at new addresses, each sample new values; and in each block the results
+of one or more of the op's samples are checked, which chance picks after they were taken (judge/case.py). This process
+imports nothing of the project: the op runs in another, and so do the peers. lab/bench.py makes figures of the samples.
 """
 
 import random
@@ -237,15 +237,21 @@ class _Rounds:
             self.faults.append(fault)
 
     def _block(self, rounds: int) -> None:
+        """Each sample of the op is checked by the same chance, whatever was checked before: an op notices a check, and
+        one that knew of no other to come could stop working."""
         self.timed.fresh()
-        names, checked = list(self.seconds), self._chance.randrange(rounds)
-        for i in range(rounds):
+        names, before = list(self.seconds), self.checked
+        for left in reversed(range(rounds)):
             throttled = self.watch.read()
             for name in self._random.sample(names, len(names)):
                 self.seconds[name].append(self.timed.sample(name))
-                if name == OP and i == checked and not self.faults:
+                if name == OP and not self.faults and self._is_due(rounds, left, self.checked > before):
                     self._check()
             self.throttled.append(self.watch.read() or throttled)
+
+    def _is_due(self, rounds: int, left: int, is_checked: bool) -> bool:
+        """Whether to check the sample that was just taken: by chance, and in a block without a check the last."""
+        return self._chance.random() < 1 / rounds or not (left or is_checked)
 
     def _check(self) -> None:
         """Checks the sample that was just taken."""

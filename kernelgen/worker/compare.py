@@ -16,7 +16,7 @@ from kernelgen.worker.judge.judge import Judge, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.op import dtype_name
 
-# Of the orders for samples, those after which the last sample is checked, chosen by chance.
+# The share of the orders for samples of which a sample is checked, beside those that have to be.
 CHECKED = 1 / 15
 
 
@@ -42,6 +42,8 @@ class ComparedVersion:
         self._chance = random.SystemRandom()
         self._faults: list[str] = []
         self._remarks: list[str] = []
+        # Samples until the one that is checked in any case; below 0 there is none.
+        self._until_check = -1
 
     def list(self) -> dict[str, Any]:
         """The cases and dtypes to measure, and the machine. The op's process starts."""
@@ -71,20 +73,26 @@ class ComparedVersion:
         self.timed.plan(seconds)
         return {"graphs": self.timed.graphs}
 
-    def fresh(self, graphs: bool) -> dict[str, Any]:
-        """New inputs at new addresses."""
+    def fresh(self, graphs: bool, among: int = 0) -> dict[str, Any]:
+        """New inputs at new addresses; of the next `among` samples one is checked in any case, picked by chance."""
+        self._until_check = self._chance.randrange(among) if among else -1
         self.timed.graphs = graphs
         self.timed.fresh()
         return {}
 
     def sample(self, count: int) -> dict[str, Any]:
-        """So many samples, in seconds a call, and whether the GPU was throttled around them."""
-        throttled = self.watch.read()
-        seconds = [self.timed.sample(OP) for _ in range(count)]
-        throttled = self.watch.read() or throttled
-        if not self._faults and self._chance.random() < CHECKED:
-            self._check()
-        return {"seconds": seconds, "throttled": throttled}
+        """So many samples, in seconds a call, and whether the GPU was throttled around them.
+
+        Each may be checked: were it always the last, an op could compute that one alone.
+        """
+        throttled, seconds = self.watch.read(), []
+        for _ in range(count):
+            seconds.append(self.timed.sample(OP))
+            is_due = self._until_check == 0 or self._chance.random() < CHECKED / count
+            self._until_check -= 1
+            if is_due and not self._faults:
+                self._check()
+        return {"seconds": seconds, "throttled": self.watch.read() or throttled}
 
     def check(self) -> dict[str, Any]:
         """What is wrong with the results of the last sample, or of an earlier one that was checked."""
@@ -95,7 +103,8 @@ class ComparedVersion:
     def finish(self) -> dict[str, Any]:
         """The last checks, the machine's state meanwhile, and how the case was timed."""
         fault = next(iter(self._faults), None) or self.timed.check_afterwards(OP) or self.judge.what_is_left()
-        facts = {"method": self.timed.method, "calls_a_sample": self.timed.calls_a_sample}
+        facts = {"remark": next(iter(self._remarks), None)}
+        facts |= {"method": self.timed.method, "calls_a_sample": self.timed.calls_a_sample}
         facts["bytes"], facts["flops"] = cost(self.timed.op, self.timed.sizes, self.timed.dtype, self.backward)
         return {"fault": fault, "state": self.watch.summary(), **facts}
 

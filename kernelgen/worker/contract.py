@@ -38,8 +38,8 @@ def check(op: Op, caller: Caller, args: tuple[Any, ...]) -> tuple[CallResult, Ca
     if len(first.outputs) != len(tensors(theirs)):
         raise MismatchError("outputs", NOT_ASKED_FOR)
     inputs = [caller.region(tensor) for tensor in tensors(args)]
-    _check_strides(op, args, first.outputs, tensors(theirs))
-    _check_memory(inputs, first.outputs, plain_args, theirs)
+    check_strides(op, args, first.outputs, tensors(theirs))
+    check_memory(inputs, first.outputs, plain_args, theirs)
     # Of what is not read, nothing is believed that would take more memory to look at than what is.
     largest = max((_end(region) - region.address for region in (*inputs, *first.outputs, *second.outputs)), default=0)
     cotangents = [region_of(facts) for facts in answer["cotangents"]]
@@ -58,7 +58,7 @@ def _own(grads: Sequence[Region | None], cotangents: list[Region]) -> list[Regio
 # ---- Strides --------------------------------------------------------------------------------------------------
 
 
-def _check_strides(op: Op, args: Any, ours: list[Region], theirs: list[Tensor]) -> None:
+def check_strides(op: Op, args: Any, ours: list[Region], theirs: list[Tensor]) -> None:
     """Outputs of contiguous inputs are contiguous where the reference's are; and no two elements are one."""
     all_contiguous = all(tensor.is_contiguous() for tensor in tensors(args))
     for i, (region, plain) in enumerate(zip(ours, theirs, strict=True)):
@@ -73,7 +73,7 @@ def _check_strides(op: Op, args: Any, ours: list[Region], theirs: list[Tensor]) 
 # ---- Memory ---------------------------------------------------------------------------------------------------
 
 
-def _check_memory(inputs: list[Region], outs: list[Region], plain_args: Any, theirs: Any) -> None:
+def check_memory(inputs: list[Region], outs: list[Region], plain_args: Any, theirs: Any) -> None:
     """No output lies in the memory of an input or of another output, unless the reference's does."""
     plain_inputs, plains = ([_region(tensor) for tensor in tensors(tree)] for tree in (plain_args, theirs))
     for i, out in enumerate(outs):

@@ -47,6 +47,7 @@ class _Host:
 
     def __init__(self, connection: Connection, arena_fd: int) -> None:
         self._connection, self._arena_fd = connection, arena_fd
+        self._arena: Any = None
         self._functions: dict[str, Any] = {}
         self._mutates: tuple[int, ...] = ()
         self._calls: list[Any] = []
@@ -172,7 +173,7 @@ class _Host:
         from kernelgen.worker.judge.arena import Place, opened
 
         self._calls, self._results, self._graphs, self._joined = [], [], {}, None
-        storage = opened(self._arena_fd, arena)
+        storage = self._arena = opened(self._arena_fd, arena)
 
         def taken(tree: Any) -> Any:
             return tree_map_only(Place, lambda place: place.tensor(storage), tree)
@@ -206,7 +207,11 @@ class _Host:
 
     def arm(self, function: str, indices: list[int], backward: bool, graphs: bool) -> None:
         """Prepare a call on each of these sets; for a gradient, the forward runs here."""
+        from kernelgen.worker.judge.arena import populate
+
         self._results, self._joined = [], None
+        if self._arena is not None and self._arena.device.type == "cpu":
+            populate(self._arena)
         self._calls = [self._call(self._functions[function], index, backward) for index in indices]
         if graphs:
             from kernelgen.worker.clock import captured

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 
@@ -100,6 +101,40 @@ def test_add_op_does_not_import_copier(project, checkout):
     assert "3. pytest" in result.stdout
     for heavy in ("copier", "rich", "torch", "pydantic"):
         assert f"'{heavy}'" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "code"),
+    [("--version", ">&-", 0), ("list --json", ">&-", 1), ("add-op", "<&-", 2), ("new x", "<&- 2>&-", 2)],
+)
+def test_streams_that_a_shell_closed(tmp_path, arguments, closed, code):
+    command = f"{sys.executable} -m kernelgen {arguments} {closed}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+
+
+def test_a_verb_that_is_terminated_puts_away_what_it_has_and_names_the_signal(monkeypatch):
+    put_away = []
+
+    def work(arguments):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            put_away.append(True)
+
+    monkeypatch.setattr(cli, "_dispatch", work)
+    assert cli.main(["compare"]) == 128 + signal.SIGTERM
+    assert put_away
+
+    def work_that_notices(arguments):
+        try:
+            work(arguments)
+        except KeyboardInterrupt:
+            return 130
+
+    monkeypatch.setattr(cli, "_dispatch", work_that_notices)
+    assert cli.main(["bench"]) == 128 + signal.SIGTERM
 
 
 def test_a_reader_that_stops_reading_is_no_error(project, checkout):

@@ -411,3 +411,10 @@ def test_a_recipe_of_functions_needs_one(project, run):
     refused = run("add-op", "gate", "--recipe", "pointwise")
     assert refused.code == 2
     assert "`kernelgen add-op gate --from FILE.py:FUNCTION`" in refused.err
+
+
+@pytest.mark.parametrize("text", ["[", "[1]", '{"elementwise": 3}', '{"elementwise": {"cpu": {}}}'])
+def test_a_record_of_proofs_that_is_damaged_proves_nothing(project, run, text):
+    (project / "build").mkdir()
+    (project / "build" / "proven.json").write_text(text)
+    assert run("list", "--json").json["ops"][0]["proven"] == {}

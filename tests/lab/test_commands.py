@@ -57,7 +57,7 @@ def test_bench_measures_saves_and_reports(lab_project, run, tmp_path):
         (("--peers", "liger"), "has no peer 'liger'; it has 'torch'"),
         (("--dtype", "int8"), "does not take int8"),
         (("--device", "cuda"), "torch sees no GPU here"),
-        (("--samples", "3"), "too few"),
+        (("--samples", "3"), "3 is no whole number from 10 to"),
     ],
 )
 def test_bench_refuses_in_a_sentence(lab_project, run, arguments, sentence):

@@ -278,7 +278,7 @@ def test_the_command_refuses_in_a_sentence(lab_project, run, tmp_path):
         (("elementwise", "--device", "cuda"), 2, "torch sees no GPU here"),
         (("nothing",), 2, "has no op 'nothing'"),
         ((), 2, "OP"),
-        (("elementwise", "--limit", "0"), 2, "too little"),
+        (("elementwise", "--limit", "0"), 2, "0 is no number from"),
         (("elementwise", "--against", tmp_path / "old.json"), 1, "version 0"),
         (("elementwise", "--against", "nowhere"), 1, "no revision 'nowhere'"),
     ):

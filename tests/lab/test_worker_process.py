@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,12 +86,16 @@ def test_a_crash_costs_its_case_alone(run, what, reason):
     assert lost["reason"].startswith(reason)
 
 
-def test_a_hang_ends_at_the_limit(run):
+def test_a_hang_ends_at_the_limit(run, tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     finished, events = run({"second 4": "hangs"}, limit_s=4.0)
     assert finished
     assert names(events, "lost") == ["second 4"]
     assert names(events, "passed") == EVERY[:-1]
     assert [event["reason"] for event in events if event["event"] == "lost"] == ["hung: it said nothing for 4 s"]
+    assert not list(temporary.iterdir())  # What ops wrote goes with the worker.
 
 
 def test_an_op_that_always_crashes_is_given_up(run):

@@ -155,3 +155,17 @@ def test_undoing_can_be_killed_at_every_write(tmp_path):
             break
     assert write > 10
     assert not (root / ".kernelgen").exists()
+
+
+@pytest.mark.parametrize("manifest", [None, "", "[]", '{"changes": []}'])
+@pytest.mark.parametrize("name", ["journal", "update"])
+def test_a_journal_that_is_damaged_is_said(project, run, name, manifest):
+    """As after a loss of power, where a file's name may outlive what it held."""
+    folder = project / ".kernelgen" / name
+    folder.mkdir(parents=True)
+    if manifest is not None:
+        (folder / "manifest.json").write_text(manifest)
+    refused = run(*(["list"] if name == "journal" else ["update", "--abort"]))
+    assert refused.code == 1
+    assert f"{folder} is damaged" in refused.err
+    assert f"then delete {folder}" in refused.err

@@ -456,8 +456,8 @@ def test_a_storage_that_cannot_be_reached(steady, tune_here, storage, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--seeds", 0), "--seeds 0 is too little"),
-        (("--blocks", 5), "--blocks 5 is too little; 10 is the least"),
+        (("--seeds", 0), "--seeds: 0 is no whole number from 1 to"),
+        (("--blocks", 5), "--blocks: 5 is no whole number from 10 to"),
         (("--out", "none/record.json"), "there is no folder none to write record.json to"),
         (("--chip", "9.0"), "--chip goes with --dry-run"),
         (("--resume", "--storage", "x.log"), "a --storage is joined anyway"),

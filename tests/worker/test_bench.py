@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -81,7 +82,7 @@ def test_a_case_is_measured_whole(judge, backward):
     case = measured(timed, judge, 25, rates)
     json.dumps(case)
     assert case["faults"] == []
-    assert case["watched"] == 9  # 25 samples in blocks of three
+    assert case["watched"] >= 9  # 25 samples in blocks of three
     for times in case["functions"].values():
         assert len(times["seconds"]) == 25
         value, low, high = times["median"]
@@ -101,7 +102,7 @@ def test_what_could_not_be_compared_in_full_is_said_once(judge, monkeypatch):
     monkeypatch.setattr(JudgedCase, "check", lambda *_, **__: comparison.CheckResult(remark=comparison.COARSELY))
     case = measured(timed_case(judge), judge, 25, {})
     assert case["warnings"].count(comparison.COARSELY) == 1
-    assert case["watched"] == 9
+    assert case["watched"] >= 9
     case |= {"op": "tested", "case": "small", "backward": False}
     assert f"tested · small · float32: {comparison.COARSELY}" in remarks([case])
 
@@ -148,6 +149,29 @@ def test_a_sample_never_takes_a_set_twice_and_rotates(judge):
         taken.append(timed._last.indices)
     assert all(len(set(indices)) == 5 for indices in taken)
     assert taken[0] != taken[1]
+
+
+def test_an_op_that_stops_working_once_it_noticed_a_check():
+    """Until there are new inputs: a block that had one check would let the rest of it pass."""
+
+    class Noticing:
+        functions, device, is_checked, skipped = {OP: None}, "cpu", False, False
+
+        def fresh(self):
+            self.is_checked = False
+
+        def sample(self, name):
+            self.skipped = self.is_checked
+            return 1e-3
+
+        def check(self):
+            self.is_checked = True
+            return comparison.CheckResult("zeros" if self.skipped else None)
+
+    rounds = measure._Rounds(Noticing(), SimpleNamespace(processes=[]), seed=0)
+    for _ in range(100):
+        rounds._block(10)
+    assert rounds.faults == ["zeros"]
 
 
 def test_op_and_peers_take_turns_in_random_order(judge, monkeypatch):

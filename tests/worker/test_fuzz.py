@@ -434,8 +434,9 @@ def test_a_hang_is_a_failure(fuzzing):
         (["right_elementwise", "--case", "{"], "--case is not JSON"),
         (["right_elementwise", "--case", "[]"], "--case is a JSON object"),
         (["--case", "{}"], "--case goes with one op"),
-        (["right_elementwise", "--count", "0"], "--count 0 is too little"),
+        (["right_elementwise", "--count", "0"], "--count: 0 is no whole number from 1 to"),
         (["right_elementwise", "--seed", str(2**64)], "is no whole number from 0 to 18446744073709551615"),
+        (["right_elementwise", "--limit", "nan"], "--limit: nan is no number from 0.001 to 1000000"),
         (["right_elementwise", "--seed", "-1"], "is no whole number from 0 to 18446744073709551615"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.worker.judge import arena, noise, results, trusted
 from kernelgen.worker.judge.arena import CpuArena, Place
-from kernelgen.worker.judge.op_process import CallError, OpProcess, RaisedError, descendants
+from kernelgen.worker.judge.op_process import CallError, OpProcess, RaisedError, descendants, signal_all
 
 LAB = """
 import torch
@@ -170,6 +171,63 @@ def test_a_process_that_cannot_tell_its_judge_what_went_wrong_ends_in_silence():
 def alive(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+# Counts what its processes do: each starts the next and ends, in less time than it takes to list them.
+HOPPING = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static char stacks[2][65536];
+static volatile long *hops;
+static int hop(void* turn) {
+  ++*hops;
+  clone(hop, stacks[1 - (long)turn] + 65000, CLONE_VM | SIGCHLD, (void*)(1 - (long)turn));
+  syscall(SYS_exit, 0);
+  return 0;
+}
+int main(int count, char** arguments) {
+  hops = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, open(arguments[1], O_RDWR), 0);
+  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  signal(SIGCHLD, SIG_IGN);
+  clone(hop, stacks[0] + 65000, CLONE_VM | SIGCHLD, 0);
+  for (;;) pause();
+}
+"""
+
+
+def test_processes_that_start_others_faster_than_they_are_listed_are_stopped(tmp_path):
+    (tmp_path / "hop.c").write_text(HOPPING)
+    counter = tmp_path / "hops"
+    counter.write_bytes(bytes(4096))
+    subprocess.run(["gcc", "-o", tmp_path / "hop", tmp_path / "hop.c"], check=True)
+
+    def hops() -> int:
+        return int.from_bytes(counter.read_bytes()[:8], "little")
+
+    process = subprocess.Popen([tmp_path / "hop", counter])
+    try:
+        for _ in range(20):  # Chance stops them, too, now and then.
+            before = hops()
+            while hops() < before + 100:
+                time.sleep(1e-3)
+            stopped = signal_all(signal.SIGSTOP, lambda: descendants(process.pid))
+            time.sleep(2e-3)  # A signal takes a moment to stop what runs on another core.
+            before = hops()
+            time.sleep(5e-3)
+            assert hops() == before
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+    finally:
+        signal_all(signal.SIGKILL, lambda: descendants(process.pid))
+        process.kill()
+        process.wait()
 
 
 def test_descendants_are_found_at_any_depth():

@@ -12,20 +12,23 @@ import pytest
 import torch
 
 from kernelgen.protocol import OP
+from kernelgen.worker import machine_state
+from kernelgen.worker.compare import ComparedVersion
 from kernelgen.worker.judge import comparison, wall
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
 from kernelgen.worker.judge.drawing import Drawing
 from kernelgen.worker.judge.noise import NoiseTape
+from kernelgen.worker.judge.reading import CpuReader
 
 from .bench_ops import described, double_plus_one
 from .same_process import SameProcess
 
 
-def faults(function, times=4, *, backward=False) -> str:
+def faults(function, times=4, *, backward=False, **names) -> str:
     """The first fault over a few blocks."""
-    timed = made(function, backward=backward)
+    timed = made(function, backward=backward, **names)
     for _ in range(times):
         timed.fresh()
         if fault := checked(timed).fault:
@@ -131,6 +134,63 @@ def test_outputs_cached_by_address_and_version():
         return kept[key].clone()
 
     assert "earlier values at the same addresses" in faults(cached)
+
+
+def transposed(make, n):
+    return (make((n // 10, 10)),)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "fault"),
+    [
+        (lambda x: x.t(), "strides"),
+        (lambda x: x.clone().t(), "strides"),
+        (lambda x: x.view(10, -1), "lies in the memory of input 0"),
+    ],
+)
+def test_results_that_are_views(cheat, fault):
+    """Right values without the work; so fuzz sees them, but an op may know that it is timed."""
+    right = [lambda x: x.t().contiguous(), lambda x: x.view(10, -1).clone()]["memory" in fault]
+    names = {"REFERENCE": right, "inputs": transposed}
+    assert fault in faults(cheat, **names)
+    assert faults(right, **names) == ""
+    assert faults(cheat, **{**names, "REFERENCE": cheat}) == ""
+
+
+def test_a_peer_that_is_held_back(monkeypatch):
+    """By the op, which is then faster than it."""
+    timed = made(double_plus_one)
+    peer = SameProcess(double_plus_one, timed._arena)
+    timed.join(peer)
+    timed.fresh()
+    assert checked(timed).fault is None
+    peer.is_held_back = lambda: True
+    assert "what it is measured against" in checked(timed).fault
+
+
+def test_an_op_that_counts_the_samples_of_an_order():
+    """It computes in the last one alone, after which there was a check once."""
+    sets = []
+
+    def counting(x):
+        if x.data_ptr() not in sets:
+            sets.append(x.data_ptr())
+            return double_plus_one(x)
+        sets.append(0)
+        return double_plus_one(x) if sets.count(0) % 3 == 0 else torch.zeros_like(x)
+
+    version = ComparedVersion({})
+    version.timed, version.watch = made(double_plus_one), machine_state.watch("cpu", [])
+    version.timed.functions[OP] = SameProcess(counting, version.timed._arena)
+    version.timed._processes[:] = version.timed.functions.values()
+    version.timed._readers = {process: CpuReader(process) for process in version.timed._processes}
+    version.timed.calls_a_sample = 1
+    for _ in range(20):
+        sets.clear()
+        version.fresh(graphs=False, among=15)
+        for _ in range(5):
+            version.sample(3)
+    assert "output 0" in version.check()["fault"]
 
 
 def test_inputs_overwritten():

@@ -1,5 +1,6 @@
 """Memory that the judge and the processes of an op share: inputs and cotangents lie there, and nothing else."""
 
+import ctypes
 import mmap
 import os
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from torch import Tensor
 # CUDA shares whole allocations of the driver's. One of this size, or of a multiple of it, holds one tensor alone.
 _CUDA_GRANULE = 32 * 2**20
 _ALIGNMENT = 256
+_MADV_POPULATE_WRITE = 23  # Since Linux 5.14.
+_SYSTEM = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,13 @@ def opened(fd: int, arena: dict[str, Any]) -> torch.UntypedStorage:
 
 def open_cpu(fd: int, bytes: int) -> torch.UntypedStorage:
     return torch.frombuffer(mmap.mmap(fd, bytes), dtype=torch.uint8).untyped_storage()
+
+
+def populate(storage: torch.UntypedStorage) -> None:
+    """Maps all pages of an arena on the CPU, which another process may have unmapped: a timed call does not wait for
+    them. Costs some nanoseconds for each that is mapped."""
+    if hasattr(_SYSTEM, "madvise"):
+        _SYSTEM.madvise(ctypes.c_void_p(storage.data_ptr()), ctypes.c_size_t(storage.nbytes()), _MADV_POPULATE_WRITE)
 
 
 def open_cuda(shared: tuple[Any, ...]) -> torch.UntypedStorage:

@@ -19,16 +19,18 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.errors import LabError
 from kernelgen.protocol import OP
-from kernelgen.worker import clock
-from kernelgen.worker.evaluation import own, same_bits
+from kernelgen.worker import clock, contract
+from kernelgen.worker.evaluation import copies, own, same_bits, tensors
 from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
+from kernelgen.worker.judge.caller import Region
 from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.op_process import CallError, OpProcess
 from kernelgen.worker.judge.reading import reader_of
 from kernelgen.worker.judge.results import checked_layouts
 from kernelgen.worker.judge.wall import fault_by_the_wall
+from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op_host import JOINED
 
 # A sample on the CPU takes about so long: some hundred times what its request and reply vary by.
@@ -49,6 +51,9 @@ HELD_BYTES, HELD_COPIES = 4 * 2**30, 16
 HELD_BACK = (
     "the cores or the priority of its threads were changed, by itself or by another process such as its rival: leave "
     "both to the system"
+)
+OTHERS_HELD_BACK = (
+    "the cores or the priority of what it is measured against were changed while it ran: leave both to the system"
 )
 # Work for the GPU that takes the judge longer than this waits for somebody else's. So often it waits.
 QUIET_S, QUIET_TRIES = 2e-4, 5
@@ -270,9 +275,8 @@ class JudgedCase:
     def check(self, *, coarsely: bool = False) -> CheckResult:
         """Whether the results of the last sample are the op's, all of them, computed when the clock stopped."""
         try:
-            # On a GPU the cores of a process have no part in the time.
-            if not self._is_cuda and self.functions[self._last.name].is_held_back():
-                return CheckResult(HELD_BACK)
+            if fault := self._held_back():
+                return CheckResult(fault)
             last, results, late = self._read(self._last)
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
@@ -282,9 +286,44 @@ class JudgedCase:
                 compared = compare_with_reference(self, inputs, results[position], coarsely=coarsely)
                 if compared.fault:
                     return CheckResult(self._explained(compared.fault, last, results, position))
+                if last.name == OP:
+                    self._check_contract(last, position)
             return CheckResult(remark=compared.remark or late)
         except CallError as error:
             return CheckResult(str(error))
+        except MismatchError as wrong:
+            return CheckResult(wrong.fault.text)
+
+    def _held_back(self) -> str | None:
+        """A fault if somebody slows a process by its cores or its priority. Any process of the same user can do that,
+        and an op looks faster if its peer gets slower, or the process that takes the empty batches."""
+        if self._is_cuda:  # There the cores of a process have no part in the time.
+            return None
+        if self.functions[self._last.name].is_held_back():
+            return HELD_BACK
+        others = [*self._processes, *([self._idle] if self._idle else [])]
+        return OTHERS_HELD_BACK if any(process.is_held_back() for process in others) else None
+
+    def _check_contract(self, sample: Sample, position: int) -> None:
+        """What fuzz asks of results, since an op may know that it is timed: memory of their own, in their layout.
+
+        Raises:
+            MismatchError: they lie in the memory of an input, or are laid out as the reference's may not be.
+        """
+        if self._is_cuda or self.backward or self.op.mutates:
+            return
+        inputs, layout = self.sets[sample.indices[position]], self._layouts[sample.name]
+        addresses = sample.addresses[position * len(layout) :][: len(layout)]
+        places = self.functions[sample.name].places_in(self._arena, addresses)
+        where = (address if place is None else place for address, place in zip(addresses, places, strict=True))
+        outs = [Region(address, *facts) for address, facts in zip(where, layout, strict=True)]
+        begin, shared = self._arena.storage.data_ptr(), {id(ours): theirs for ours, theirs in inputs.pairs()}
+        theirs = [shared[id(tensor)] for tensor in tensors(inputs.args)]
+        regions = [Region(t.data_ptr() - begin, t.dtype, tuple(t.shape), tuple(t.stride())) for t in theirs]
+        plain_args = copies(inputs.args)
+        plains = self.op.reference(*plain_args)
+        contract.check_strides(self.op, inputs.args, outs, tensors(plains))
+        contract.check_memory(regions, outs, plain_args, plains)
 
     def _explained(self, fault: str, last: Sample, results: list[list[Tensor]], position: int) -> str:
         """The fault, and what further calls say of its cause."""

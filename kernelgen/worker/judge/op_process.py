@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.errors import LabError
+from kernelgen.protocol import SCRATCH
 from kernelgen.worker import op_host
 from kernelgen.worker.judge import answers
 from kernelgen.worker.judge.arena import CpuArena
@@ -41,6 +42,8 @@ _PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # What would move the cursor of a terminal that shows it.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# How long processes are followed that start others as fast as they are stopped.
+_CHASE_S = 2.0
 NOT_ASKED_FOR = "TypeError: the op's process gave an answer that the judge did not ask for"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
@@ -85,7 +88,7 @@ class OpProcess:
     ) -> None:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
-        self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-") if confined else ""
+        self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-", dir=os.environ.get(SCRATCH)) if confined else ""
         without = {name for name in os.environ if _SECRET.search(name) or name in _ALLOCATORS}
         environment = {name: value for name, value in os.environ.items() if name not in without}
         environment |= variables or {}
@@ -187,10 +190,7 @@ class OpProcess:
         if not os.WIFSTOPPED(status):
             self._ended(status)
         self._stopped = True
-        self._children = descendants(self.pid)
-        for child in self._children:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGSTOP)
+        self._children = signal_all(signal.SIGSTOP, lambda: descendants(self.pid))
         return time.perf_counter() if self._children else end
 
     def _proceed(self) -> None:
@@ -229,9 +229,9 @@ class OpProcess:
         return [*map(int, os.listdir(f"/proc/{self.pid}/task"))]
 
     def close(self) -> None:
-        for pid in (*descendants(self.pid), self.pid):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        signal_all(signal.SIGKILL, lambda: descendants(self.pid))
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
         if self._scratch:
@@ -256,6 +256,18 @@ class OpProcess:
         os._exit(os.WEXITSTATUS(status))
 
     # ---- Reading ----------------------------------------------------------------------------------------------
+
+    def places_in(self, arena: CpuArena, addresses: Sequence[int]) -> list[int | None]:
+        """Where in an arena these addresses lie, in bytes; None for one that lies elsewhere. The system says it, since
+        the process may map the arena as often as it likes."""
+        inode, mappings = str(os.fstat(arena.fd).st_ino), []
+        for line in Path(f"/proc/{self.pid}/maps").read_text().splitlines():
+            bounds, _, offset, _, file, *name = line.split()
+            if file == inode and name[:1] == ["/memfd:inputs"]:
+                begin, end = (int(bound, 16) for bound in bounds.split("-"))
+                mappings.append((begin, end, int(offset, 16)))
+        found = ([a - begin + offset for begin, end, offset in mappings if begin <= a < end] for a in addresses)
+        return [next(iter(places), None) for places in found]
 
     def read(self, address: int, nbytes: int) -> Tensor:
         """A copy of its memory, in bytes.
@@ -296,6 +308,19 @@ def descendants(pid: int) -> list[int]:
     return children + [grandchild for child in children for grandchild in descendants(child)]
 
 
+def signal_all(number: int, processes: Callable[[], list[int]]) -> list[int]:
+    """Sends a signal that ends or stops to processes that are listed again and again, until there is no other among
+    them: one that has it starts none any more, but it may have before, and have ended. Returns those that got it."""
+    reached: set[int] = set()
+    end = time.monotonic() + _CHASE_S
+    while time.monotonic() < end and (new := [pid for pid in processes() if pid not in reached]):
+        for pid in new:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+                reached.add(pid)
+    return list(reached)
+
+
 def _children(pid: int | str) -> list[int]:
     children: list[int] = []
     with suppress(OSError):
@@ -310,11 +335,19 @@ def end_orphans(known: Sequence[int]) -> int:
 
     They are children of this process that it did not start, and as unprivileged as only an op's are.
     """
-    left = 0
-    for pid in _children("self"):
-        with suppress(OSError):
-            if pid not in known and "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text():
-                left += 1  # One that ended already, too: it is a child of this process until somebody waits for it.
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-    return left
+
+    def left_behind() -> list[int]:
+        orphans = [pid for pid in _children("self") if pid not in known and _is_unprivileged(pid)]
+        return orphans + [pid for orphan in orphans for pid in descendants(orphan)]
+
+    ended = signal_all(signal.SIGKILL, left_behind)
+    for pid in ended:
+        with suppress(OSError):  # One that ended already, too: it is a child of this process until somebody waits.
+            os.waitpid(pid, 0)
+    return len(ended)
+
+
+def _is_unprivileged(pid: int) -> bool:
+    with suppress(OSError):
+        return "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text()
+    return False
