@@ -55,6 +55,11 @@ class Function:
         whole = [int(number) for number in self.numbers if number == int(number) and 1 < number <= _MOST_GROUPS]
         return whole if self.may_split else []
 
+    def results(self, values: Mapping[str, Any]) -> list[Tensor]:
+        """What it returns for these arguments, which are in its order."""
+        results = self.call(*values.values())
+        return list(results) if isinstance(results, (tuple, list)) else [results]
+
     def note(self, name: str, value: Any) -> None:
         if self.on_name is not None and isinstance(value, Tensor):
             self.on_name(name, value)

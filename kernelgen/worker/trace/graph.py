@@ -171,6 +171,12 @@ class Graph:
     trees: dict[float, list[tuple[Any, ...]]] = field(default_factory=dict)
 
 
+def firsts(forward: dict[str, Any]) -> list[dict[str, Any]]:
+    """The output of each result, or that of its first part."""
+    counts = [cut["parts"] for cut in forward.get("cuts", [])] or [1] * len(forward["outputs"])
+    return [forward["outputs"][sum(counts[:i])] for i in range(len(counts))]
+
+
 def refuse_other_dtype(value: Tensor, known: dict[str, Any]) -> None:
     """Raises RefusedError where a result is not of the dtype that it is computed in."""
     if known["dtype"] == "float" and value.dtype in (torch.float16, torch.bfloat16):

@@ -32,7 +32,7 @@ def refuse_matrices(function: Function, assumption: Any) -> None:
     for name in vectors:
         for sample in _with_a_matrix(assumption.sample(0), name, vectors):
             try:
-                results = _results(function, sample)
+                results = function.results(sample.values)
             except Exception:  # It does not take it.
                 continue
             if _is_repeated(function, sample, name, results) or all(result.numel() == 1 for result in results):
@@ -42,17 +42,10 @@ def refuse_matrices(function: Function, assumption: Any) -> None:
             raise MatrixError(f"{what} {name} has two dimensions", SHAPES_ARE_OTHERS)
 
 
-def _results(function: Function, sample: Sample) -> list[Tensor]:
-    results = function.call(*sample.values.values())
-    return list(results) if isinstance(results, (tuple, list)) else [results]
-
-
 def _is_repeated(function: Function, sample: Sample, name: str, results: list[Tensor]) -> bool:
     """Whether the results are those of the matrix's rows, one after the other."""
     try:
-        of_rows = [
-            _results(function, replace(sample, values={**sample.values, name: row})) for row in sample.values[name]
-        ]
+        of_rows = [function.results({**sample.values, name: row}) for row in sample.values[name]]
     except Exception:  # It does not take the rows.
         return False
     stacked = [torch.stack(parts) for parts in zip(*of_rows, strict=True)]
@@ -92,9 +85,7 @@ def refuse_other_shapes(
                     operator = None
                 reason = f"the operator {operator}" if operator else f"that {name} has the shape {shapes[name]}"
                 raise RefusedError(reason, SHAPES_ARE_OTHERS)
-        results = function.call(*values.values())
-        results = results if isinstance(results, (tuple, list)) else [results]
-        if [tuple(result.shape) for result in results] != [tuple(shape) for shape in call["results"]]:
+        if [tuple(result.shape) for result in function.results(values)] != [tuple(shape) for shape in call["results"]]:
             raise RefusedError("that --shapes is not what it returns", RESULTS_ARE_OTHERS)
 
 
