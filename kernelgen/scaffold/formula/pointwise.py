@@ -35,6 +35,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     tensors = [
         parts.with_cut(value_of(argument, dtypes[argument["name"]]), (cuts or {}).get(argument["name"]))
         | {"place": place, "between": argument["name"] in assumption["between"]}
+        | ({"dropped": True} if argument["name"] in assumption.get("numbers", ()) else {})
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"
     ]
@@ -89,4 +90,5 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     if cuts is not None:
         facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
         facts |= {key: assumption[key] for key in ("no_columns", "no_rows", "exact")}
+        facts |= {"matrices": True} if assumption.get("matrices") else {}
     return plain(facts)

@@ -16,7 +16,9 @@ from typing import Any
 from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
+from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.dtypes import by_name, of_integers
+from kernelgen.worker.trace.flat import facts_of, of_operator, parts_of_results
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load
 from kernelgen.worker.trace.graphs import graphs_of
@@ -154,8 +156,8 @@ class _Search:
             return True
         if self.matrix and not assumption.spreads:
             return True
-        is_pointwise = assumption.recipe == "pointwise" and assumption.cuts is None and not assumption.coordinates
-        return self._reduces and is_pointwise
+        is_cut = assumption.cuts is not None and assumption.flat_dim is None
+        return self._reduces and assumption.recipe == "pointwise" and not is_cut and not assumption.coordinates
 
     def attempt(self, assumption: Assumption) -> dict[str, Any] | None:
         """The graphs under an assumption; None where it does not hold.
@@ -202,7 +204,10 @@ def _assumptions(
     """The assumptions, each with scalars that the function does not refuse."""
     has_scalars = any(argument["type"] in ("float", "int", "SymInt") for argument in arguments)
     for assumption in _every(function, arguments, recipes, said):
-        yield assumption if not has_scalars else replace(assumption, near=not _takes_its_scalars(function, assumption))
+        if has_scalars:
+            is_near = not _takes_its_scalars(of_operator(function, assumption), assumption)
+            assumption = replace(assumption, near=is_near)
+        yield assumption
 
 
 def _every(
@@ -255,11 +260,18 @@ def foreign_operator(function: Function, arguments: Arguments, recipes: list[str
 
 def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dict[str, Any]] | None) -> dict[str, Any]:
     """The graphs under an assumption whose kernels take the shapes that the function is called with."""
-    facts = graphs_of(assumption, function)
+    flat = facts_of(function, assumption) if assumption.flat_dim is not None else None
+    facts = graphs_of(assumption, of_operator(function, assumption))
+    forward = facts["paths"][0]["forward"]
+    if flat:
+        counts = parts_of_results(function, assumption, [Cut(**cut) for cut in forward["cuts"]])
+        facts["assumption"]["flat"] = flat | {"results": counts}
+        if flat["exact"] and not calls:
+            refuse_unread_parts(assumption, forward)
     if calls:
         refuse_other_shapes(function, facts["assumption"], assumption.sample(0), calls)
-    else:
+    elif not flat:
         refuse_matrices(function, assumption)
         if assumption.any_size:
-            refuse_unread_parts(assumption, facts["paths"][0]["forward"])
+            refuse_unread_parts(assumption, forward)
     return facts

@@ -84,6 +84,8 @@ class _Evaluation:
             value = _whole(value, argument, sample)
         if "part" in argument:
             value = Cut(**argument["cut"]).split(value)[argument["part"]]
+        if name in sample.numbers:
+            return value.unsqueeze(-1)
         if name in sample.spreads:
             return value.reshape(sample.spread_shape(name, keeps=True))
         if "part" in argument:

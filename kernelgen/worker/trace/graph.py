@@ -66,6 +66,7 @@ class Sample:
     split: Split | None = None  # Of the tensors of which two dimensions are one for the function.
     # Of tensors whose dimensions come in another order for the function, as permute takes it.
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    numbers: frozenset[str] = frozenset()  # The tensors that have one for each point, and no last dimension.
 
     def cut(self, name: str) -> Cut:
         return (self.cuts or {}).get(name, WHOLE)

@@ -18,6 +18,7 @@ from kernelgen.worker.trace.sizes import (
     check_shapes,
     refuse_other_sizes,
     takes_no_rows,
+    takes_other_points,
     takes_short_rows,
     vectors,
 )
@@ -76,7 +77,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     )
     facts = {
         **assumption.as_dict(),
-        **({"no_columns": "columns" not in refused} if assumption.cuts is not None else {}),
+        **(_of_cuts(function, assumption, refused) if assumption.cuts is not None else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
         "constants": [i for i, is_held in enumerate(held) if is_held],
@@ -93,6 +94,11 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     }
     half = takes_float16(function, assumption)
     return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}
+
+
+def _of_cuts(function: Function, assumption: Assumption, refused: set[str]) -> dict[str, Any]:
+    any_size = assumption.any_size or takes_other_points(function, assumption)
+    return {"no_columns": "columns" not in refused, "any_size": any_size}
 
 
 def _compared(assumption: Assumption, paths: list[dict[str, Any]]) -> list[str]:

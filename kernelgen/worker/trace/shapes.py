@@ -102,6 +102,8 @@ def _refuse_other_dtypes(said: Mapping[str, str], traced: Mapping[str, str]) -> 
 
 def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
     """Whether kernels take a tensor of its shape beside the others."""
+    if "flat" in facts:
+        return _is_flat_part_taken(name, shapes, facts)
     if facts.get("cuts") is not None:
         return _is_part_taken(name, shapes, facts)
     orders = facts.get("orders", {})
@@ -131,15 +133,30 @@ def _in_own_order(shape: tuple[int, ...], order: Sequence[int] | None) -> tuple[
 
 def _is_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
     """The same where the last dimension of some is cut: the parts are equally long, other dimensions may broadcast."""
-    parts = {other: _part_shape(shape, facts["cuts"].get(other)) for other, shape in shapes.items()}
+    numbers = facts.get("numbers", ())
+    parts = {n: (*s, 1) if n in numbers else _part_shape(s, facts["cuts"].get(n)) for n, s in shapes.items()}
     if any(part is None for part in parts.values()):
         return False
     if facts.get("exact") and any(part[-1] != 1 for part in parts.values()):
         return False
     most = max(parts.values(), key=len)
+    if facts.get("matrices") and len(most) != 2:
+        return False
     if own := facts.get("spreads", {}).get(name):
         return len(most) >= -own[0] and parts[name] == tuple(most[dim] for dim in own)
     return parts[name] == most or (facts["broadcasts"] and parts[name][-1:] == most[-1:])
+
+
+def _is_flat_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
+    """The same where another dimension is cut: the parts are of one shape."""
+    dim, parts = facts["flat"]["dim"], {}
+    for other, shape in shapes.items():
+        if not -len(shape) <= dim < len(shape):
+            return False
+        moved = (*shape[:dim], *shape[dim % len(shape) + 1 :], shape[dim])
+        parts[other] = _part_shape(moved, facts["cuts"].get(other))
+    first = next(iter(parts.values()))
+    return parts[name] is not None and parts[name] == first and (first[-1] == 1 or not facts["flat"]["exact"])
 
 
 def _part_shape(shape: tuple[int, ...], cut: Mapping[str, Any] | None) -> tuple[int, ...] | None:

@@ -1,6 +1,8 @@
 """The shapes and sizes of tensors that a function takes, beside those that it was traced with."""
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,16 +29,39 @@ def refuse_other_sizes(function: Function, assumption: Any) -> None:
     if function.largest_bound > max(cut.parts for cut in assumption.cuts.values()):
         raise RefusedError(f"an index of {function.largest_bound} of points", -1)  # The plain case says more.
     of_points = function.results(assumption.sample(0).values)
-    try:
-        of_parts = function.results(replace(assumption, exact=False).sample(0).values)
-    except Exception:  # It takes no others.
-        return
     parts = {cut.parts for cut in assumption.cuts.values()}
     are_points = [result.ndim == assumption.rank and result.shape[-1] in parts for result in of_points]
-    if any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
-        raise RefusedError("parts of any size, where points were assumed", 1)
-    if not any(are_points):
-        raise AnySizeError("parts of any size, where points were assumed", 1)
+    for longer in (*doubled(assumption), replace(assumption, exact=False)):
+        try:
+            of_parts = function.results(longer.sample(0).values)
+        except Exception:  # It does not take these.
+            continue
+        if any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
+            raise RefusedError("parts of any size, where points were assumed", 1)
+        if not any(are_points):
+            raise AnySizeError("parts of any size, where points were assumed", 1)
+
+
+def doubled(assumption: Any) -> Iterator[Any]:
+    """The same with twice as many parts of some tensors that are cut: of single elements, some may have been repeated
+    to meet others."""
+    for count in range(1, len(assumption.cuts) + 1):
+        for names in itertools.combinations(assumption.cuts, count):
+            twice = {name: replace(assumption.cuts[name], parts=2 * assumption.cuts[name].parts) for name in names}
+            yield replace(assumption, cuts=assumption.cuts | twice)
+
+
+def takes_other_points(function: Function, assumption: Any) -> bool:
+    """Whether the function takes points of another number of parts as well."""
+    counts = {cut.parts for cut in assumption.cuts.values()}
+    for parts in {2, 3, 4} - counts if assumption.exact else ():
+        cuts = {name: replace(cut, parts=parts) for name, cut in assumption.cuts.items()}
+        try:
+            function.results(replace(assumption, cuts=cuts).sample(0).values)
+        except Exception:  # It does not take these.
+            continue
+        return True
+    return False
 
 
 def refuse_unread_parts(assumption: Any, forward: dict[str, Any]) -> None:
@@ -45,7 +70,7 @@ def refuse_unread_parts(assumption: Any, forward: dict[str, Any]) -> None:
     read = {(value["input"], value["part"]) for value in values if "part" in value}
     for name, cut in assumption.cuts.items():
         if any((name, k) not in read for k in range(cut.parts)):
-            raise RefusedError(f"{name}, some of whose numbers are not read", 1)
+            raise RefusedError(f"{name}, some of whose numbers are not read; --shapes says how many there are", 1)
 
 
 def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -> set[str]:
@@ -60,10 +85,12 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
         shapes = _SQUARE_SHAPES if assumption.square else tuple(shape for shape in shapes if len(shape) > 1)
     if assumption.exact:
         shapes = tuple((*shape[:-1], 1) for shape in shapes if shape)
+    if assumption.matrices:
+        shapes = tuple(shape for shape in shapes if len(shape) == 2)
     for shape in shapes:
         if cuts and not shape:
             continue
-        given = {name: _of_shape(value, sample.cut(name).whole(shape)) for name, value in sample.tensors().items()}
+        given = {name: _of_shape(name, sample, shape) for name in sample.tensors()}
         # In float64: float32's roundings differ from those of the graph.
         values = {k: v.double() if has_gradient(v) else v for k, v in {**sample.values, **given}.items()}
         try:
@@ -82,8 +109,11 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     return refused
 
 
-def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return tensor.flatten()[: math.prod(shape)].reshape(shape)
+def _of_shape(name: str, sample: Sample, shape: tuple[int, ...]) -> Tensor:
+    """A tensor of the elements of the sample's, where parts have this shape."""
+    own = shape[:-1] if name in sample.numbers else sample.cut(name).whole(shape)
+    elements = sample.values[name].flatten()
+    return elements[torch.arange(math.prod(own)) % elements.numel()].reshape(own)
 
 
 def broadcasts(function: Function, assumption: Any) -> bool:
@@ -95,11 +125,13 @@ def broadcasts(function: Function, assumption: Any) -> bool:
     """
     sample = assumption.sample(0)
     is_cut = assumption.cuts is not None
+    if assumption.matrices or assumption.flat_dim is not None:
+        return False
     if assumption.coordinates:
         return _broadcasts_to_first(function, sample)
     smaller_parts = ((0, 0), (0,), (slice(0, 1),)) if is_cut else ((0, 0), (..., slice(0, 1)), (0, 0, 0))
     for name in sample.tensors() if len(sample.tensors()) > 1 else ():
-        full = sample.cut(name).whole(sample.shape)
+        full = sample.values[name].shape
         for index in smaller_parts:
             smaller = sample.values[name][index]
             try:
