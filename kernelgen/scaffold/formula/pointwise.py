@@ -50,9 +50,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     parameters = arguments | part_names
     graphs = [(path["flags"], Graph(path["forward"], parameters)) for path in traced["paths"]]
     read = names_read(graph for _, graph in graphs)
-    for tensor in tensors:
-        own = [part_names[key] for key in part_names if key[0] == tensor["name"]] or [tensor["cpp"]]
-        tensor["used"] = any(name in read for name in own)
+    parts.note_used(tensors, part_names, read)
     scalars = [scalar_of(a, traced["paths"]) for a in schema["arguments"] if a["kind"] == "other"]
     written = parts.outputs(results, part_names)
     names = [
