@@ -16,7 +16,7 @@ from kernelgen.worker.trace.comparison import same_values
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.refusals import RefusedError
-from kernelgen.worker.trace.sizes import doubled
+from kernelgen.worker.trace.sizes import doubled, reads_further
 
 # Sizes of the other dimensions, and the most dimensions of a tensor that are tried.
 _SIZES = (2, 3, 5, 2)
@@ -105,11 +105,13 @@ def _refuse_longer(function: Function, assumption: Any, shape: list[int]) -> Non
     """Raises RefusedError where the function does not mean single elements: it takes more, and has longer results."""
     own = [result.shape for result in function.results(_drawn(assumption, shape))]
     for longer in doubled(assumption):
+        values = _drawn(longer, shape)
         try:
-            results = function.results(_drawn(longer, shape))
+            results = function.results(values)
         except Exception:  # It does not take these.
             continue
-        if [result.shape for result in results] != own:
+        is_longer = [result.shape for result in results] != own
+        if is_longer or reads_further(function, assumption, values, assumption.flat_dim):
             raise RefusedError("parts of any size, where single elements were assumed", 1)
 
 

@@ -32,14 +32,25 @@ def refuse_other_sizes(function: Function, assumption: Any) -> None:
     parts = {cut.parts for cut in assumption.cuts.values()}
     are_points = [result.ndim == assumption.rank and result.shape[-1] in parts for result in of_points]
     for longer in (*doubled(assumption), replace(assumption, exact=False)):
+        values = longer.sample(0).values
         try:
-            of_parts = function.results(longer.sample(0).values)
+            of_parts = function.results(values)
         except Exception:  # It does not take these.
             continue
-        if any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True)):
+        is_longer = any(a.shape != b.shape for a, b in zip(of_points, of_parts, strict=True))
+        if is_longer or reads_further(function, assumption, values, -1):
             raise RefusedError("parts of any size, where points were assumed", 1)
         if not any(are_points):
             raise AnySizeError("parts of any size, where points were assumed", 1)
+
+
+def reads_further(function: Function, assumption: Any, values: dict[str, Any], dim: int) -> bool:
+    """Whether results depend on more elements of this dimension than there are parts, of tensors that have more."""
+    fewer = dict(values)
+    for name, cut in assumption.cuts.items():
+        fewer[name] = values[name].clone()
+        fewer[name].narrow(dim, cut.parts, values[name].shape[dim] - cut.parts).zero_()
+    return not all(map(same_values, function.results(values), function.results(fewer)))
 
 
 def doubled(assumption: Any) -> Iterator[Any]:
