@@ -265,7 +265,7 @@ def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dic
     forward = facts["paths"][0]["forward"]
     if flat:
         counts = parts_of_results(function, assumption, [Cut(**cut) for cut in forward["cuts"]])
-        facts["assumption"]["flat"] = flat | {"results": counts}
+        facts["assumption"] |= {"any_size": flat.pop("any_size"), "flat": flat | {"results": counts}}
         if flat["exact"] and not calls:
             refuse_unread_parts(assumption, forward)
     if calls:

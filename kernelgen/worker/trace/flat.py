@@ -54,7 +54,7 @@ def of_operator(function: Function, assumption: Any) -> Function:
 
 def facts_of(function: Function, assumption: Any) -> dict[str, Any]:
     """What is known of the dimension: `dim`, and whether each part has a single element along it (`exact`), as a colour
-    of an image has.
+    of an image has, though the function takes more (`any_size`).
 
     Raises:
         RefusedError: the function is not that of the operator, for some number of dimensions or size of the dimension.
@@ -78,9 +78,8 @@ def facts_of(function: Function, assumption: Any) -> dict[str, Any]:
         is_known = function.largest_bound <= max((cut.parts for cut in assumption.cuts.values()), default=0)
     if not is_known:
         raise RefusedError(f"another path that it takes for some sizes of dimension {dim}")
-    if not takes_several:
-        _refuse_longer(function, assumption, _part_shape(least, dim, 1))
-    return {"dim": dim, "exact": not takes_several}
+    any_size = not takes_several and _takes_longer(function, assumption, _part_shape(least, dim, 1))
+    return {"dim": dim, "exact": not takes_several, "any_size": any_size}
 
 
 def parts_of_results(function: Function, assumption: Any, cuts: Sequence[Cut]) -> list[int]:
@@ -101,8 +100,13 @@ def parts_of_results(function: Function, assumption: Any, cuts: Sequence[Cut]) -
     return counts
 
 
-def _refuse_longer(function: Function, assumption: Any, shape: list[int]) -> None:
-    """Raises RefusedError where the function does not mean single elements: it takes more, and has longer results."""
+def _takes_longer(function: Function, assumption: Any, shape: list[int]) -> bool:
+    """Whether the function takes more elements than it reads, where parts have this shape.
+
+    Raises:
+        RefusedError: it does not mean single elements, as its results are longer then, or depend on all.
+    """
+    takes_any = False
     own = [result.shape for result in function.results(_drawn(assumption, shape))]
     for longer in doubled(assumption):
         values = _drawn(longer, shape)
@@ -113,6 +117,8 @@ def _refuse_longer(function: Function, assumption: Any, shape: list[int]) -> Non
         is_longer = [result.shape for result in results] != own
         if is_longer or reads_further(function, assumption, values, assumption.flat_dim):
             raise RefusedError("parts of any size, where single elements were assumed", 1)
+        takes_any = True
+    return takes_any
 
 
 def _is_that_of_operator(function: Function, assumption: Any, shape: list[int]) -> bool:
