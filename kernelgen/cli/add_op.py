@@ -328,7 +328,9 @@ def _with_kernels(
             output.note(f"assumed {names} of floating-point numbers: write dtypes as --shapes if that is not so")
         if traced["assumption"].get("any_size") and calls is None:
             points = [f"{name} of {cut['parts']}" for name, cut in traced["assumption"]["cuts"].items()]
-            output.note(f"assumed a last dimension of {' and '.join(points)}: write --shapes if that is not so")
+            dim = traced["assumption"].get("flat", {}).get("dim")
+            what = "a last dimension" if dim is None else f"a dimension {dim}"
+            output.note(f"assumed {what} of {' and '.join(points)}: write --shapes if that is not so")
         for tensor, dtype in traced["assumption"]["guessed"].items():
             output.note(f"assumed {tensor} of {dtype}: write dtypes as --shapes if that is not so")
         if reason := facts["traced"]["composed"]:

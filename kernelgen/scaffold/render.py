@@ -67,6 +67,7 @@ _NEEDS = {
     "kernels that read integers": "bytes_of_integers",
     "kernels of rows that know which row they are, or of tensors that are repeated": "shape_in_rows",
     "kernels of points": "words_of_points",
+    "kernels of another dimension that is cut, of points of matrices, or beside numbers": "words_of_tensor",
 }
 
 
@@ -77,7 +78,10 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
     writes, reads = (_are_integers(traced[values]) for values in ("results", "tensors"))
     are_repeated = any(tensor.get("shape") == "spread" for tensor in traced["tensors"])
     of_planes = are_repeated or traced.get("rows", {}).get("planes", False)
-    needed = ("operands" in traced, "coordinates" in traced, writes, reads, of_planes, traced.get("exact", False))
+    of_points = {"matrices", "ranks", "flat"} & {*traced, *traced.get("signature", {})}
+    beside_numbers = bool(of_points) or any("dropped" in tensor for tensor in traced["tensors"])
+    exact = traced.get("exact", False)
+    needed = ("operands" in traced, "coordinates" in traced, writes, reads, of_planes, exact, beside_numbers)
     lacks = (
         what
         for (what, macro), is_needed in zip(_NEEDS.items(), needed, strict=True)

@@ -47,6 +47,11 @@ BUILT = (
     "held_rewards",
     "float8_codes",
     "unpacked_fours",
+    # Numbers beside points, points that are rows of matrices, and another dimension that is cut.
+    "turned_points",
+    "decoded_boxes",
+    "coupled_channels",
+    "luma_and_chroma",
 )
 ROWS_BUILT = (
     "softmax",
@@ -102,6 +107,10 @@ FUZZED = (
     "distance_bias",
     "rounded_parts",
     "quaternion_product",
+    "turned_points",
+    "decoded_boxes",
+    "coupled_channels",
+    "luma_and_chroma",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.

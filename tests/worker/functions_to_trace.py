@@ -340,3 +340,30 @@ def float8_codes(x: Tensor, scale: Tensor) -> Tensor:
 def unpacked_fours(packed: Tensor) -> Tensor:
     """Integers of integers, which are all of its tensors."""
     return torch.stack(((packed & 0xF).to(torch.int8) - 8, (packed >> 4).to(torch.int8) - 8), -1).flatten(-2)
+
+
+def turned_points(points: Tensor, angle: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers beside points: in both results, and in a gradient that is a sum of parts."""
+    x, y = points[..., 0], points[..., 1]
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    return torch.stack((x * cos - y * sin, x * sin + y * cos), -1) * weight.unsqueeze(-1), x * angle
+
+
+def decoded_boxes(anchors: Tensor, deltas: Tensor, scores: Tensor) -> Tensor:
+    """Points that are rows of matrices and nothing else."""
+    sizes = anchors[:, 2:] - anchors[:, :2]
+    centres = anchors[:, :2] + 0.5 * sizes + deltas[:, :2] * sizes
+    return torch.cat((centres - sizes, centres + torch.exp(deltas[:, 2:]) * sizes), dim=1) * scores[:, None]
+
+
+def coupled_channels(x: Tensor, parameters: Tensor, shift: float = 2.0) -> Tensor:
+    """Another dimension than the last is cut."""
+    scale, bias = parameters.chunk(2, dim=1)
+    return x * torch.sigmoid(scale + shift) + bias
+
+
+def luma_and_chroma(image: Tensor) -> tuple[Tensor, Tensor]:
+    """Each part is a single element of such a dimension; a result lacks the dimension."""
+    red, green, blue = image.unbind(dim=-3)
+    luma = 0.299 * red + 0.587 * green + 0.114 * blue
+    return luma, torch.stack((0.492 * (blue - luma), 0.877 * (red - luma)), dim=-3)

@@ -1,5 +1,7 @@
 """Functions that cut the last dimension into parts, or join results of parts, are traced part by part."""
 
+import contextlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -74,8 +76,9 @@ def test_roundings_to_float32_are_no_other_path(tmp_path):
     ("body", "reason"),
     [
         ("return x * x.roll(1, -1)", "the operator aten.roll"),
+        ("y = x.unflatten(-1, (-1, 3)); return (y * y.mean(-1, keepdim=True).roll(1, -1)).flatten(-2)", "aten.roll"),
         ("a, b = x.chunk(2, -1); return a * b.flip(-1)", "the operator aten.split"),
-        ("a, b = x.chunk(2, 1); return a * b", "the operator aten.split"),
+        ("a, b = x.chunk(2, 1); return a * b.mT", "the operator aten.split"),
         ("return torch.cat((x[..., 1:], x[..., :1]), -1) * x", "the operator aten.cat"),
     ],
 )
@@ -116,10 +119,26 @@ def test_rows_of_parts_that_take_turns_have_no_kernels(tmp_path):
 
 
 def test_an_index_beyond_the_samples_is_another_path(tmp_path):
-    """Of fewer than 33 elements, x[..., :32] is all of x."""
-    body = "a, b = x[..., :32].chunk(2, dim=-1); return torch.cat((a - b, a + b, x[..., 32:]), dim=-1)"
+    """Of fewer than 65 elements, x[..., :64] is all of x."""
     with pytest.raises(RefusedError, match="the operator"):
-        trace_text(tmp_path, body)
+        trace_text(tmp_path, "return torch.cat((x[..., :n].tanh(), x[..., n:]), -1)", "x: Tensor, n: int = 64")
+
+
+@pytest.mark.parametrize(
+    ("source", "largest"),
+    [
+        ("def f(x):\n    return x[..., :32] - 100 * x[..., 32:]", 32),
+        ("def f(x, d: int = 64):\n    return x[..., :d]", 64),
+        ("def f(x, *, d: int = 64):\n    return x.narrow(-1, 0, d)", 64),
+        ("D = 48\ndef f(x):\n    return x[..., : 2 * D]", 146),
+        ("def f(x):\n    n = 2 * 20\n    return x.split(n, -1)[0]", 62),
+        ("def f(x):\n    n = x.shape[-1] // 2\n    return 100 * x[..., :n]", 1),
+    ],
+)
+def test_samples_reach_beyond_every_number_that_an_index_may_be(source, largest):
+    from kernelgen.worker.trace.function import load
+
+    assert load(f"{source}\n", "f", [{"name": "x"}]).largest_bound == largest
 
 
 @pytest.mark.parametrize(("name", "parts"), [("quaternion_product", 4), ("angular_momentum", 3)])
@@ -155,6 +174,59 @@ def test_numbers_that_are_not_read_are_part_of_a_point_where_shapes_say_so(tmp_p
     assert facts["cuts"] == {"x": {"parts": 4, "in_turns": True}}
 
 
-def test_an_index_of_the_second_dimension_is_named_with_the_one_of_the_last(tmp_path):
-    with pytest.raises(RefusedError, match=r"x\[:, 3\], which takes matrices alone; x\[\.\.\., 3\] cuts"):
-        trace_text(tmp_path, "return x[:, 3] - x[:, 1]")
+@pytest.mark.parametrize(
+    ("body", "flat"),
+    [
+        ("a, b = x.chunk(2, dim=1); return a * b.sigmoid()", {"dim": 1, "exact": False, "results": [1]}),
+        ("return F.glu(x, 1)", {"dim": 1, "exact": False, "results": [1]}),
+        ("a, b = x.chunk(2); return b + 7.5 * (a - b)", {"dim": 0, "exact": False, "results": [1]}),
+        (
+            "a, b = x.split(x.shape[-2] // 2, -2); return torch.cat((b, -a), -2)",
+            {"dim": -2, "exact": False, "results": [2]},
+        ),
+        ("return torch.cat((x.relu(), (-x).relu()), 1)", {"dim": 1, "exact": False, "results": [2]}),
+        ("return 0.3 * x[:, 0] + 0.6 * x[:, 1] + 0.1 * x[:, 2]", {"dim": 1, "exact": True, "results": [0]}),
+        ("r, g, b = x.unbind(-3); return r + g - b", {"dim": -3, "exact": True, "results": [0]}),
+    ],
+)
+def test_another_dimension_than_the_last_may_be_cut(tmp_path, body, flat):
+    assert trace_text(tmp_path, body)["assumption"]["flat"] == flat
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return torch.cat((x[:, :64].tanh(), x[:, 64:]), 1)",  # Of fewer than 65 it is all of x.
+        "a, b = x.chunk(2, 1); return a * b.amax(1, keepdim=True)",  # Of one element, the largest is that one.
+        "a, b = x.chunk(2, 1); return a * b + torch.arange(b.shape[-1])",
+        "a, b = x.chunk(2, 1); return torch.cat((a[..., :64].tanh() * b[..., :64], a[..., 64:]), -1)",
+    ],
+)
+def test_a_dimension_that_is_more_than_cut_has_no_such_kernels(tmp_path, body):
+    with contextlib.suppress(RefusedError):
+        assert "flat" not in trace_text(tmp_path, body)["assumption"]
+
+
+def test_numbers_that_are_not_read_may_be_of_another_dimension(tmp_path):
+    body = "return x[:, 3] - x[:, 1]"
+    with pytest.raises(RefusedError, match="x, some of whose numbers are not read; --shapes says"):
+        trace_text(tmp_path, body)
+    calls = [{"arguments": {"x": (5, 4, 3)}, "dtypes": {"x": "float"}, "results": [(5, 3)]}]
+    assert trace_text(tmp_path, body, calls=calls)["assumption"]["flat"]["exact"]
+    calls[0]["arguments"]["x"] = (5, 6, 3)
+    with pytest.raises(RefusedError, match=r"that x has the shape \(5, 6, 3\)"):
+        trace_text(tmp_path, body, calls=calls)
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "numbers", "matrices"),
+    [
+        ("a, b = x.unbind(-1); return torch.stack((a * s, b - s), -1)", "x: Tensor, s: Tensor", ["s"], False),
+        ("return (x[..., 0] - x[..., 1]) * s", "s: Tensor, x: Tensor", ["s"], False),
+        ("return torch.cat((x[:, :2] - x[:, 2:], x[:, 2:]), 1) * s[:, None]", "x: Tensor, s: Tensor", ["s"], True),
+    ],
+)
+def test_some_tensors_have_a_number_for_each_point(tmp_path, body, signature, numbers, matrices):
+    assumption = trace_text(tmp_path, body, signature)["assumption"]
+    assert (assumption["numbers"], assumption["matrices"]) == (numbers, matrices)
+    assert "s" not in assumption["cuts"]

@@ -68,6 +68,13 @@ def _ordinal(part: int, cut: Mapping[str, Any]) -> str:
     return _HALVES_IN_TURNS[part] if cut["in_turns"] and cut["parts"] == 2 else _ORDINALS[part]
 
 
+def note_used(tensors: Sequence[dict[str, Any]], names: Mapping[tuple[str, int], str], read: Container[str]) -> None:
+    """Notes in each tensor whether a formula reads it, or one of its parts."""
+    for tensor in tensors:
+        own = [name for (of, _), name in names.items() if of == tensor["name"]] or [tensor["cpp"]]
+        tensor["used"] = any(name in read for name in own)
+
+
 def operands(
     tensors: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, int], str], read: Container[str]
 ) -> list[dict[str, Any]]:

@@ -31,13 +31,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         KernelgenError: a result that is joined of parts is not of floating-point numbers.
     """
     assumption, outputs = traced["assumption"], parts.first_of_results(traced["paths"][0]["forward"])
-    dtypes, cuts = assumption["dtypes"], assumption.get("cuts")
-    tensors = [
-        parts.with_cut(value_of(argument, dtypes[argument["name"]]), (cuts or {}).get(argument["name"]))
-        | {"place": place, "between": argument["name"] in assumption["between"]}
-        for place, argument in enumerate(schema["arguments"])
-        if argument["kind"] == "tensor"
-    ]
+    tensors = _tensors(schema, assumption)
     results = [
         parts.with_cut(value_of(result, output["dtype"]) | {"of": None}, cut)
         for result, (output, cut) in zip(schema["returns"], outputs, strict=True)
@@ -49,9 +43,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     parameters = arguments | part_names
     graphs = [(path["flags"], Graph(path["forward"], parameters)) for path in traced["paths"]]
     read = names_read(graph for _, graph in graphs)
-    for tensor in tensors:
-        own = [part_names[key] for key in part_names if key[0] == tensor["name"]] or [tensor["cpp"]]
-        tensor["used"] = any(name in read for name in own)
+    parts.note_used(tensors, part_names, read)
     scalars = [scalar_of(a, traced["paths"]) for a in schema["arguments"] if a["kind"] == "other"]
     written = parts.outputs(results, part_names)
     names = [
@@ -86,7 +78,19 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     facts |= header_of([*forward, *(facts["backward"] or {"lines": []})["lines"]])
     if "square" in assumption:
         facts |= {"square": assumption["square"], "coordinates": coordinates(read)}
-    if cuts is not None:
+    if "cuts" in assumption:
         facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
         facts |= {key: assumption[key] for key in ("no_columns", "no_rows", "exact")}
+        facts |= {"matrices": True} if assumption.get("matrices") else {}
     return plain(facts)
+
+
+def _tensors(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> list[dict[str, Any]]:
+    dtypes, cuts, numbers = assumption["dtypes"], assumption.get("cuts") or {}, assumption.get("numbers", ())
+    return [
+        parts.with_cut(value_of(argument, dtypes[argument["name"]]), cuts.get(argument["name"]))
+        | {"place": place, "between": argument["name"] in assumption["between"]}
+        | ({"dropped": True} if argument["name"] in numbers else {})
+        for place, argument in enumerate(schema["arguments"])
+        if argument["kind"] == "tensor"
+    ]

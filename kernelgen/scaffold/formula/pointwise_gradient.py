@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernelgen.scaffold.formula import parts
@@ -40,57 +41,26 @@ def backward(
     computes of scalars."""
     if paths[0]["backward"] is None:
         return None
-    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
-    outputs = [output for output, _ in parts.first_of_results(paths[0]["backward"])]
-    inputs = [tensor for tensor, output in zip(floating, outputs, strict=True) if output is not None]
+    inputs = _inputs(paths[0], tensors)
     if not inputs:
         return None
-    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
-    grads = names_of_grads(results, differentiable, schema["arguments"])
-    entry = with_free_names(parse(schema_text(schema, tensors, scalars, grads, inputs)).entry())
-    words = {a["name"]: a["cpp"] for a in entry["arguments"]}
+    operator = _operator(schema, tensors, scalars, results, inputs)
+    words, places = operator.words(), operator.places()
+    read_by_kernel, gradients = _given(operator, tensors, results), _gradients(operator.entry, inputs)
+    result_of = {grad: results[i]["name"] for grad, i in operator.pairs()}
+    names_of_parts = parts_of_gradient(operator.entry, read_by_kernel, gradients, part_names, result_of)
     parameters = {name: words[name] for name in parameters}
-    named = dict(zip(differentiable, (words[grad] for grad in grads), strict=True))
-    places_of = {argument["name"]: argument for argument in entry["arguments"]}
-    dtype_of = {tensor["name"]: tensor["dtype"] for tensor in tensors}
-    dtype_of_grad = {grad: results[i]["dtype"] for grad, i in zip(grads, differentiable, strict=True)}
-    cut_of = {tensor["name"]: tensor.get("cut") for tensor in tensors}
-    cut_of |= {grad: results[i].get("cut") for grad, i in zip(grads, differentiable, strict=True)}
-    read_by_kernel = [
-        parts.with_cut(value_of(places_of[name], (dtype_of | dtype_of_grad)[name]), cut_of[name])
-        for name in (*grads, *dtype_of)
-    ]
-    gradients = [
-        parts.with_cut(value_of(result, "float") | {"of": tensor["name"]}, cut_of[tensor["name"]])
-        for result, tensor in zip(entry["returns"], inputs, strict=True)
-    ]
-    result_of = {grad: results[i]["name"] for grad, i in zip(grads, differentiable, strict=True)}
-    names_of_parts = parts_of_gradient(entry, read_by_kernel, gradients, part_names, result_of)
-    of_grads = parts_of_grads(differentiable, grads, names_of_parts)
-    graphs = []
-    for path in paths:
-        graph = Graph(path["backward"], {**parameters, **names_of_parts}, {**named, **of_grads})
-        graph.outputs = [value for value in graph.outputs if value is not None]
-        graphs.append((path["flags"], graph))
-    exponent_of_backward = exponent(graph for _, graph in graphs)
-    own_scalars = [scalar_of(places_of[scalar["name"]], paths) for scalar in scalars]
-    for _, graph in graphs:
+    graphs = _graphs(paths, operator, parameters, names_of_parts)
+    every = [graph for _, graph in graphs]
+    exponent_of_backward = exponent(every)
+    own_scalars = [scalar_of(places[scalar["name"]], paths) for scalar in scalars]
+    for graph in every:
         computed.take(graph, {words[scalar["name"]]: scalar["cpp"] for scalar in scalars})
-    read = names_read(graph for _, graph in graphs)
-    written = parts.outputs(gradients, names_of_parts)
-    same_as = of_other_dtype(unchanged([graph for _, graph in graphs], list(named.values())), results)
-    copies = _copies([graph for _, graph in graphs])
-    for gradient, flag in zip(gradients, needed_flags(entry, inputs), strict=True):
-        same = copy = None
-        if "cut" not in gradient:
-            place = next(i for i, output in enumerate(written) if output["tensor"] == gradient["cpp"])
-            same, copy = same_as[place], parts.uncut(copies[place], written)
-        gradient |= {"needed": flag, "same_as": same, "copy_of": copy}
-    for tensor in read_by_kernel:
-        own = [name for (of, _), name in names_of_parts.items() if of == tensor["name"]] or [tensor["cpp"]]
-        tensor["used"] = any(name in read for name in own)
+    read, written = names_read(every), parts.outputs(gradients, names_of_parts)
+    _note_unchanged(gradients, every, written, operator, results, inputs)
+    parts.note_used(read_by_kernel, names_of_parts, read)
     operands = parts.operands(read_by_kernel, names_of_parts, read) if "cuts" in paths[0]["backward"] else None
-    _note_needs(operands or read_by_kernel, [graph for _, graph in graphs], written, gradients)
+    _note_needs(operands or read_by_kernel, every, written, gradients)
     names = [
         *COORDINATES.values(),
         *words.values(),
@@ -99,10 +69,10 @@ def backward(
         *computed.names(),
     ]
     facts = {
-        "schema": entry,
+        "schema": operator.entry,
         "grads": [
             {key: tensor[key] for key in tensor if key != "used"} | {"kind": "element", "used": tensor["used"]}
-            for tensor in read_by_kernel[: len(grads)]
+            for tensor in read_by_kernel[: len(operator.grads)]
         ],
         "tensors": read_by_kernel,
         "scalars": own_scalars,
@@ -111,13 +81,109 @@ def backward(
         "exponent": exponent_of_backward,
         "operations": max(len(path["backward"]["nodes"]) for path in paths),
         "lines": body(graphs, parameters, names, written),
+        "coordinates": coordinates(read),
     }
-    facts["coordinates"] = coordinates(read)
     if computed.names():
         facts["formula_scalars"] = computed.of_formula(own_scalars, read)
     if operands is not None:
         facts |= {"operands": operands, "outputs": written}
     return facts
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """The operator of the gradient: its entry, and the names of the gradients that it is given (`grads`), of the
+    results at the places `differentiable`."""
+
+    entry: dict[str, Any]
+    grads: list[str]
+    differentiable: list[int]
+
+    def places(self) -> dict[str, dict[str, Any]]:
+        return {argument["name"]: argument for argument in self.entry["arguments"]}
+
+    def words(self) -> dict[str, str]:
+        return {argument["name"]: argument["cpp"] for argument in self.entry["arguments"]}
+
+    def pairs(self) -> list[tuple[str, int]]:
+        """Each gradient that it is given, with the place of its result."""
+        return list(zip(self.grads, self.differentiable, strict=True))
+
+
+def _inputs(path: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The tensors that have a gradient."""
+    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
+    outputs = parts.first_of_results(path["backward"])
+    return [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
+
+
+def _operator(
+    schema: Mapping[str, Any],
+    tensors: Sequence[Mapping[str, Any]],
+    scalars: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
+    inputs: Sequence[Mapping[str, Any]],
+) -> _Operator:
+    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
+    grads = names_of_grads(results, differentiable, schema["arguments"])
+    entry = with_free_names(parse(schema_text(schema, tensors, scalars, grads, inputs)).entry())
+    return _Operator(entry, grads, differentiable)
+
+
+def _given(
+    operator: _Operator, tensors: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What it is given of the forward: gradients of results, and the arguments."""
+    places, of_results = operator.places(), [(grad, results[i]) for grad, i in operator.pairs()]
+    own = [(tensor["name"], tensor) for tensor in tensors]
+    return [
+        parts.with_cut(value_of(places[name], value["dtype"]), value.get("cut")) for name, value in (*of_results, *own)
+    ]
+
+
+def _gradients(entry: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        parts.with_cut(value_of(result, "float") | {"of": tensor["name"]}, tensor.get("cut"))
+        for result, tensor in zip(entry["returns"], inputs, strict=True)
+    ]
+
+
+def _graphs(
+    paths: Sequence[Mapping[str, Any]],
+    operator: _Operator,
+    parameters: Mapping[str, str],
+    names_of_parts: Mapping[tuple[str, int], str],
+) -> list[tuple[Mapping[str, bool], Graph]]:
+    """The graph of the gradient on each path."""
+    words = operator.words()
+    named = {i: words[grad] for grad, i in operator.pairs()}
+    of_grads = parts_of_grads(operator.differentiable, operator.grads, names_of_parts)
+    graphs = []
+    for path in paths:
+        graph = Graph(path["backward"], {**parameters, **names_of_parts}, {**named, **of_grads})
+        graph.outputs = [value for value in graph.outputs if value is not None]
+        graphs.append((path["flags"], graph))
+    return graphs
+
+
+def _note_unchanged(
+    gradients: Sequence[dict[str, Any]],
+    graphs: Sequence[Graph],
+    written: Sequence[Mapping[str, Any]],
+    operator: _Operator,
+    results: Sequence[Mapping[str, Any]],
+    inputs: Sequence[Mapping[str, Any]],
+) -> None:
+    """Notes for each gradient its flag, the given one that it equals, and an earlier one, if there are such."""
+    words = operator.words()
+    same_as = of_other_dtype(unchanged(graphs, [words[grad] for grad in operator.grads]), results)
+    copies = _copies(graphs)
+    for gradient, flag in zip(gradients, needed_flags(operator.entry, inputs), strict=True):
+        same = copy = None
+        if "cut" not in gradient:
+            place = next(i for i, output in enumerate(written) if output["tensor"] == gradient["cpp"])
+            same, copy = same_as[place], parts.uncut(copies[place], written)
+        gradient |= {"needed": flag, "same_as": same, "copy_of": copy}
 
 
 def _note_needs(

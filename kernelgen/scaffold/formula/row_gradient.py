@@ -73,9 +73,7 @@ def backward(
     names += computed.names()
     totals, terms = take_totals(graph, [*names, *parameters.values()])
     read = graph.names()
-    for tensor in read_by_kernel:
-        of_it = [name for (of, _), name in names_of_parts.items() if of == tensor["name"]] or [tensor["cpp"]]
-        tensor["used"] = any(name in read for name in of_it)
+    parts.note_used(read_by_kernel, names_of_parts, read)
     written = parts.outputs(gradients, names_of_parts)
     _note_unchanged(gradients, graph, written, operator, results)
     operands = parts.operands(read_by_kernel, names_of_parts, read) if names_of_parts else read_by_kernel

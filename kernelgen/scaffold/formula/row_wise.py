@@ -66,32 +66,21 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         KernelgenError: a result is neither of rows nor a number for each row.
     """
     path, assumption = traced["paths"][0], traced["assumption"]
-    cuts, outputs = assumption.get("cuts"), parts.first_of_results(path["forward"])
+    outputs = parts.first_of_results(path["forward"])
     if any((output["kind"], output["dtype"]) not in _RESULTS for output, _ in outputs):
         raise KernelgenError("a result that is neither of rows nor a number for each row")
-    tensors = [
-        parts.with_cut(of_rows(argument, assumption), (cuts or {}).get(argument["name"]))
-        | {"place": place, "between": argument["name"] in assumption["between"]}
-        for place, argument in enumerate(schema["arguments"])
-        if argument["kind"] == "tensor"
-    ]
-    results = [
-        parts.with_cut(value_of(result, output["dtype"]), cut)
-        | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
-        for result, (output, cut) in zip(schema["returns"], outputs, strict=True)
-    ]
+    tensors, results = _tensors(schema, assumption), _results(schema, outputs)
     part_names = named_parts(schema, path["forward"], [*tensors, *results])
     parameters = {a["name"]: a["cpp"] for a in schema["arguments"]} | _OF_ROWS
     scalars = [scalar_of(a, traced["paths"]) for a in schema["arguments"] if a["kind"] == "other"]
     names = [*parameters.values(), *part_names.values(), *(result["cpp"] for result in results)]
     computed = Scalars([scalar["cpp"] for scalar in scalars], [*TAKEN, *names])
     graph = graph_of_rows(path["forward"], parameters | part_names)
-    saved: list[SavedNumber] = []
+    gradient, saved, reason = None, [], None
     try:
         gradient, saved = backward(schema, path, tensors, scalars, results, parameters, part_names, graph, computed)
-        reason = None
     except KernelgenError as error:
-        gradient, reason = None, str(error)
+        reason = str(error)
     operator = _operator(schema, saved)
     saved_results = _saved(operator, saved)
     graph.outputs += [number.of_forward for number in saved]
@@ -99,23 +88,17 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
     computed.take(graph)
     names += computed.names()
     read = graph.names()
-    for tensor in tensors:
-        own = [name for (of, _), name in part_names.items() if of == tensor["name"]] or [tensor["cpp"]]
-        is_checked = tensor["name"] in assumption["refused_places"] and tensor["cpp"] in graph.checked_places()
-        tensor |= {"used": any(name in read for name in own), "checked": is_checked}
-    if cuts is not None:
+    _note_reads(tensors, part_names, graph, assumption["refused_places"])
+    is_cut = "cuts" in assumption
+    if is_cut:
         refuse_rows_beside_parts(tensors)
-    operands = parts.operands(tensors, part_names, read) if cuts is not None else tensors
+    operands = parts.operands(tensors, part_names, read) if is_cut else tensors
     written = parts.outputs(results, part_names)
     kinds = [(output["cpp"], _kind(output)) for output in [*written, *saved_results]]
     totals = _forward_totals(graph, kinds, names)
     forward = rows.lines(graph, inputs_of(operands), kinds, inputs_of_rows(operands), names)
     facts = {
-        "dtypes": dtypes_of(traced),
-        "tested": [dtype for dtype in dtypes_of(traced) if not (assumption["ties"] and dtype in _OF_16_BITS)],
-        "short_rows": assumption["short_rows"],
-        "no_rows": assumption["no_rows"],
-        "rows": _rows(schema, assumption),
+        **_sizes(schema, traced),
         "tensors": tensors,
         "scalars": scalars,
         "results": results,
@@ -127,22 +110,71 @@ def row_wise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, 
         "operations": len(path["forward"]["nodes"]),
         "resident": resident_threads(graph, operands, len(path["forward"]["nodes"])),
         "totals": totals,
-        "composed": assumption["composed"],
-        "twice": assumption["twice"],
-        "derivative": assumption["derivative"],
-        **({"constants": assumption["constants"]} if assumption["constants"] else {}),
+        **_derivatives(assumption),
+        **({"operands": operands, "outputs": written} if is_cut else {}),
+        **({"operator": operator, "saved": saved_results} if saved else {}),
+        "backward": gradient,
     }
-    if cuts is not None:
-        facts |= {"operands": operands, "outputs": written}
-    if saved:
-        facts |= {"operator": operator, "saved": saved_results}
-    facts["backward"] = gradient
     if reason is not None:
         facts["composed"] = reason
     computed.note(facts, read)
+    return plain(facts | header_of(_every_line(facts)))
+
+
+def _tensors(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> list[dict[str, Any]]:
+    cuts = assumption.get("cuts") or {}
+    return [
+        parts.with_cut(of_rows(argument, assumption), cuts.get(argument["name"]))
+        | {"place": place, "between": argument["name"] in assumption["between"]}
+        for place, argument in enumerate(schema["arguments"])
+        if argument["kind"] == "tensor"
+    ]
+
+
+def _results(schema: Mapping[str, Any], outputs: Sequence[tuple[Any, Any]]) -> list[dict[str, Any]]:
+    return [
+        parts.with_cut(value_of(result, output["dtype"]), cut)
+        | {"kind": output["kind"], "keeps": output["keeps"], "needed": None}
+        for result, (output, cut) in zip(schema["returns"], outputs, strict=True)
+    ]
+
+
+def _note_reads(
+    tensors: Sequence[dict[str, Any]],
+    part_names: Mapping[tuple[str, int], str],
+    graph: Graph,
+    refused_places: Sequence[str],
+) -> None:
+    """Notes in each tensor whether the formula reads it, and whether it holds places that rows refuse to lack."""
+    parts.note_used(tensors, part_names, graph.names())
+    checked = graph.checked_places()
+    for tensor in tensors:
+        tensor["checked"] = tensor["name"] in refused_places and tensor["cpp"] in checked
+
+
+def _sizes(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
+    """The dtypes and the rows that the op takes."""
+    assumption, dtypes = traced["assumption"], dtypes_of(traced)
+    return {
+        "dtypes": dtypes,
+        "tested": [dtype for dtype in dtypes if not (assumption["ties"] and dtype in _OF_16_BITS)],
+        "short_rows": assumption["short_rows"],
+        "no_rows": assumption["no_rows"],
+        "rows": _rows(schema, assumption),
+    }
+
+
+def _derivatives(assumption: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of the reference's own derivatives."""
+    facts = {key: assumption[key] for key in ("composed", "twice", "derivative")}
+    return facts | ({"constants": assumption["constants"]} if assumption["constants"] else {})
+
+
+def _every_line(facts: Mapping[str, Any]) -> list[str]:
+    """The lines of C++ of all that is computed."""
     of_backward = facts["backward"] or {"lines": [], "totals": None}
-    of_totals = [*(totals or {"lines": []})["lines"], *(of_backward["totals"] or {"lines": []})["lines"]]
-    return plain(facts | header_of([*forward, *of_backward["lines"], *of_totals]))
+    of_totals = [totals for totals in (facts["totals"], of_backward["totals"]) if totals]
+    return [*facts["forward"], *of_backward["lines"], *(line for totals in of_totals for line in totals["lines"])]
 
 
 def _operator(schema: Mapping[str, Any], saved: Sequence[SavedNumber]) -> dict[str, Any]:

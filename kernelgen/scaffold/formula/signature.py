@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kernelgen.scaffold.formula import flat as flat_of
 from kernelgen.scaffold.formula import groups as groups_of
 from kernelgen.scaffold.formula import orders as orders_of
 from kernelgen.scaffold.schema.model import Argument
@@ -38,6 +39,7 @@ def of_function(
     taken: Sequence[str],
     groups: Mapping[str, Any] | None = None,
     orders: Mapping[str, Any] | None = None,
+    flat: Mapping[str, Any] | None = None,
 ) -> dict[str, Any] | None:
     """What the templates say of the function's own arguments; None where they are those of the operator.
 
@@ -53,7 +55,9 @@ def of_function(
       are.
     - `by_name`: the last of these that a call of the function has to name.
     - `split`: the arguments of which the function splits a dimension into groups; see groups.py. `permuted`: those
-      whose dimensions it brings into the operator's order, `python`, and in Python `how`; see orders.py. `joins`: what
+      whose dimensions it brings into the operator's order, `python`, and in Python `how`; see orders.py. `ranks`: the
+      tensors of a function of matrices, with the dimensions that each has. `flat`: of a function that cuts another
+      dimension than the last, which one, and its tensors; see flat.py. `joins`: what
       makes each of the function's results of the operator's, where something has to.
     - `imports`: what the annotations and defaults need: Sequence, torch.
     """
@@ -65,7 +69,7 @@ def of_function(
     given = [next(a for a in arguments if a["name"] == name) for name in taken]
     in_order = given == [a for a in arguments if a in given]
     is_plain = not left_out and not optional and in_order and not any(a["keyword_only"] for a in arguments)
-    if is_plain and groups is None and orders is None:
+    if is_plain and groups is None and orders is None and flat is None:
         return None
     first_by_name = next((i for i, a in enumerate(arguments) if a["keyword_only"] or a in left_out), len(arguments))
     by_name = [a for a in arguments[first_by_name:] if a in given] if in_order else given
@@ -85,7 +89,7 @@ def of_function(
             *lines.python("def _reference(", [f"{a['python']}: Any" for a in own], ") -> Any:"),
             '    """reference.py, with the arguments of the operator."""',
             *_call_of_reference(
-                _passed(given, arguments, by_name, groups, names, orders), schema, groups, names, orders
+                _passed(given, arguments, by_name, groups, names, orders, flat), schema, groups, names, orders, flat
             ),
         ],
         "drawn": [
@@ -93,7 +97,9 @@ def of_function(
         ],
         "split": groups_of.splitting(groups, own, names) if groups else [],
         **({"permuted": _permuted(own, orders)} if orders else {}),
-        "joins": _joins(groups, orders, len(schema["returns"])),
+        **({"ranks": orders_of.ranks(orders, given)} if orders and orders["matrices"] else {}),
+        **({"flat": flat_of.of_function(flat, given)} if flat else {}),
+        "joins": flat_of.joining(flat) if flat else _joins(groups, orders, len(schema["returns"])),
         "by_name": [a["name"] for a in by_name],
         "imports": [name for name in ("Sequence", "torch") if f"{name}[" in used or f"{name}." in used],
     }
@@ -113,15 +119,19 @@ def _call_of_reference(
     groups: Mapping[str, Any] | None,
     names: Mapping[str, str],
     orders: Mapping[str, Any] | None,
+    flat: Mapping[str, Any] | None,
 ) -> list[str]:
     """The lines of the operator's reference that call the function, and give its results as the operator has them."""
     results = [result["python"] for result in schema["returns"]]
     methods = [""] * len(results)
     if groups:
         methods = groups_of.unjoining(groups, names[groups["first"]])
+    if flat:
+        methods = flat_of.from_reference(flat)
     if orders:
-        methods = [orders_of.restored(method, order) for method, order in zip(methods, orders["results"], strict=True)]
-    if len(results) == 1 or not any(methods):
+        first, pairs = names[orders["first"]], zip(methods, orders["results"], strict=True)
+        methods = [orders_of.from_reference(orders, method, order, first) for method, order in pairs]
+    if not any(methods) or (len(results) == 1 and not flat):
         return lines.python("    return _function(", passed, f"){methods[0]}")
     returned = ", ".join(name + method for name, method in zip(results, methods, strict=True))
     return [*lines.python(f"    {', '.join(results)} = _function(", passed, ")"), f"    return {returned}"]
@@ -181,13 +191,16 @@ def _passed(
     groups: Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,
     orders: Mapping[str, Any] | None = None,
+    flat: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """The arguments of a call of the function; tensors with `groups` as the function takes them. `names` are those of
     all arguments in Python."""
     named = [a["name"] for a in arguments if a["keyword_only"] or a in by_name]
     values = {a["name"]: a["python"] for a in given}
     if orders:
-        values = {name: orders_of.permuted(value, orders["arguments"].get(name)) for name, value in values.items()}
+        values = {a["name"]: orders_of.in_reference(orders, a) for a in given}
+    if flat:
+        values = {a["name"]: flat_of.in_reference(flat, a) for a in given}
     if groups:
         values = {name: groups_of.joined(groups, name, value) for name, value in values.items()}
         if groups["argument"]:

@@ -8,7 +8,6 @@ graph.py) and the names of the `arguments` that kernels take; or "refused" with 
 in the way.
 """
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,31 +16,12 @@ from typing import Any
 from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
-from kernelgen.worker.trace.check import (
-    agrees,
-    between,
-    broadcasts,
-    check,
-    check_shapes,
-    constants,
-    contiguous,
-    firsts,
-    fixed_dtypes,
-    refuse_other_sizes,
-    refuse_unread_parts,
-    refused_places,
-    takes_float16,
-    takes_float64,
-    takes_no_rows,
-    takes_short_rows,
-    vectors,
-)
 from kernelgen.worker.trace.cut import Cut
-from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
 from kernelgen.worker.trace.dtypes import by_name, of_integers
+from kernelgen.worker.trace.flat import facts_of, of_operator, parts_of_results
 from kernelgen.worker.trace.foreign_operators import unknown_operator
-from kernelgen.worker.trace.function import Function, load, versions, written
-from kernelgen.worker.trace.graph import FLOAT8, INTEGERS
+from kernelgen.worker.trace.function import Function, load
+from kernelgen.worker.trace.graphs import graphs_of
 from kernelgen.worker.trace.groups import of_groups
 from kernelgen.worker.trace.refusals import (
     TAKES_INTEGERS,
@@ -53,11 +33,9 @@ from kernelgen.worker.trace.refusals import (
     RefusedError,
     of_call,
 )
-from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_shapes
 from kernelgen.worker.trace.signature import Arguments, taken
-from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
-from kernelgen.worker.trace.tracing import trace
+from kernelgen.worker.trace.sizes import refuse_unread_parts
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
 _MOST_SECONDS = 4  # Of processor time.
@@ -122,62 +100,102 @@ def _of_any_arguments(request: dict[str, Any]) -> dict[str, Any]:
 
 def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: float) -> dict[str, Any]:
     """The same where kernels take these arguments."""
-    calls = request.get("calls")
     function = load(request["source"], request["function"], arguments)
-    reasons, forward_alone, summing_all, of_points, plain, reduces, matrix = [], [], [], [], None, False, None
+    search = _Search(function, request.get("calls"))
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
-        if time.process_time() - begin > most_seconds:
+        if time.process_time() - begin > most_seconds or search.is_over(assumption):
             break
-        if plain and "column" not in assumption.kinds.values():
-            continue
-        if matrix and not assumption.spreads:
-            continue
-        if any(_masks(assumption) > _masks(other) for other, _ in forward_alone):
-            break  # A number is rather one whose gradient is PyTorch's than a truth value.
-        if reduces and assumption.recipe == "pointwise" and assumption.cuts is None and not assumption.coordinates:
+        if search.is_needless(assumption):
             continue
         try:
-            facts = _with_its_shapes(assumption, function, calls)
-            if plain or not _may_be_of_vectors(facts):
-                return facts
-            plain = facts
+            facts = search.attempt(assumption)
         except MatrixError as refused:
-            matrix = refused  # What holds where it is one is looked for among tensors that are repeated.
-        except FinalError:
-            raise
-        except RefusedError as refused:
-            if assumption.cuts is not None:  # The plain case says more.
-                refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
-            reasons.append(refused)
-            if isinstance(refused, AnySizeError):
-                of_points.append(replace(assumption, any_size=True))
-            reduces = reduces or (isinstance(refused, ReducesError) and assumption.cuts is None)
-            if refused.sums_all:
-                summing_all.append(replace(assumption, sums_all=True))
-            if refused.is_of_gradient:
-                forward_alone.append((assumption, str(refused)))
-        except Exception as error:  # It does not take such arguments.
-            reasons.append(of_call(error, function.cut_from_front))
-    if plain:
-        return plain
-    if matrix:
-        raise matrix
-    # Under what else holds, targets are integers and not, as under this, probabilities.
-    composed = [replace(assumption, composed=reason) for assumption, reason in forward_alone]
-    for assumption in [*of_points, *summing_all, *composed]:
-        try:
-            return _with_its_shapes(assumption, function, calls)
-        except FinalError:
-            raise
-        except RefusedError as refused:
-            reasons.append(refused)
-    # The assumption that came furthest says most; of several the first, which is the plain case. Other rows are a
-    # reason only where they are in the way of every assumption.
-    reason = max(reasons, key=lambda reason: (reason.progress, not isinstance(reason, OtherRowsError)))
+            search.matrix = refused
+            continue
+        if facts and (search.plain or not _may_be_of_vectors(facts)):
+            return facts
+        search.plain = search.plain or facts
+    if search.plain:
+        return search.plain
+    if search.matrix:
+        raise search.matrix
+    for assumption in search.second_choices():
+        if facts := search.attempt(assumption):
+            return facts
+    reason = search.reason()
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
         raise RefusedError(f"the operator {name}", UNKNOWN_OPERATOR)
     raise reason
+
+
+class _Search:
+    """The search for an assumption about a function's arguments that holds, and what was in the way of others.
+
+    `plain`: the graphs of whole tensors as one row, which are taken if no vectors are. `matrix`: that a vector may be a
+    matrix as well, so that what holds is looked for among tensors that are repeated."""
+
+    def __init__(self, function: Function, calls: list[dict[str, Any]] | None) -> None:
+        self._function, self._calls = function, calls
+        self._reasons: list[RefusedError] = []
+        self._forward_alone: list[Assumption] = []
+        self._summing_all: list[Assumption] = []
+        self._of_points: list[Assumption] = []
+        self._reduces = False
+        self.plain: dict[str, Any] | None = None
+        self.matrix: MatrixError | None = None
+
+    def is_over(self, assumption: Assumption) -> bool:
+        """Whether a tensor is rather of numbers whose gradient is PyTorch's than, as from this assumption on, of truth
+        values."""
+        return any(_masks(assumption) > _masks(other) for other in self._forward_alone)
+
+    def is_needless(self, assumption: Assumption) -> bool:
+        """Whether what is known of others tells that it does not hold, or is not wanted."""
+        if self.plain and "column" not in assumption.kinds.values():
+            return True
+        if self.matrix and not assumption.spreads:
+            return True
+        is_cut = assumption.cuts is not None and assumption.flat_dim is None
+        return self._reduces and assumption.recipe == "pointwise" and not is_cut and not assumption.coordinates
+
+    def attempt(self, assumption: Assumption) -> dict[str, Any] | None:
+        """The graphs under an assumption; None where it does not hold.
+
+        Raises:
+            FinalError: no other will hold.
+        """
+        try:
+            return _with_its_shapes(assumption, self._function, self._calls)
+        except FinalError:
+            raise
+        except RefusedError as refused:
+            self._note(assumption, refused)
+        except Exception as error:  # It does not take such arguments.
+            self._reasons.append(of_call(error, self._function.cut_from_front))
+        return None
+
+    def _note(self, assumption: Assumption, refused: RefusedError) -> None:
+        if assumption.cuts is not None:  # The plain case says more.
+            refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
+        self._reasons.append(refused)
+        if isinstance(refused, AnySizeError):
+            self._of_points.append(replace(assumption, any_size=True))
+        self._reduces = self._reduces or (isinstance(refused, ReducesError) and assumption.cuts is None)
+        if refused.sums_all:
+            self._summing_all.append(replace(assumption, sums_all=True))
+        if refused.is_of_gradient:
+            self._forward_alone.append(replace(assumption, composed=str(refused)))
+
+    def second_choices(self) -> list[Assumption]:
+        """What is assumed where nothing else holds. Under what else holds, targets are integers and not, as under the
+        last of these, probabilities."""
+        return [*self._of_points, *self._summing_all, *self._forward_alone]
+
+    def reason(self) -> RefusedError:
+        """Of the assumption that came furthest, which says most; of several the first, which is the plain case. Other
+        rows are a reason only where they are in the way of every assumption."""
+        return max(self._reasons, key=lambda reason: (reason.progress, not isinstance(reason, OtherRowsError)))
 
 
 def _assumptions(
@@ -186,7 +204,10 @@ def _assumptions(
     """The assumptions, each with scalars that the function does not refuse."""
     has_scalars = any(argument["type"] in ("float", "int", "SymInt") for argument in arguments)
     for assumption in _every(function, arguments, recipes, said):
-        yield assumption if not has_scalars else replace(assumption, near=not _takes_its_scalars(function, assumption))
+        if has_scalars:
+            is_near = not _takes_its_scalars(of_operator(function, assumption), assumption)
+            assumption = replace(assumption, near=is_near)
+        yield assumption
 
 
 def _every(
@@ -239,191 +260,18 @@ def foreign_operator(function: Function, arguments: Arguments, recipes: list[str
 
 def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dict[str, Any]] | None) -> dict[str, Any]:
     """The graphs under an assumption whose kernels take the shapes that the function is called with."""
-    facts = _under_its_rows(assumption, function)
+    flat = facts_of(function, assumption) if assumption.flat_dim is not None else None
+    facts = graphs_of(assumption, of_operator(function, assumption))
+    forward = facts["paths"][0]["forward"]
+    if flat:
+        counts = parts_of_results(function, assumption, [Cut(**cut) for cut in forward["cuts"]])
+        facts["assumption"] |= {"any_size": flat.pop("any_size"), "flat": flat | {"results": counts}}
+        if flat["exact"] and not calls:
+            refuse_unread_parts(assumption, forward)
     if calls:
         refuse_other_shapes(function, facts["assumption"], assumption.sample(0), calls)
-    else:
+    elif not flat:
         refuse_matrices(function, assumption)
         if assumption.any_size:
-            refuse_unread_parts(assumption, facts["paths"][0]["forward"])
+            refuse_unread_parts(assumption, forward)
     return facts
-
-
-def _under_its_rows(assumption: Assumption, function: Function) -> dict[str, Any]:
-    """The graphs under an assumption; of other dimensions than it says where the function reduces others."""
-    try:
-        return _under(assumption, function)
-    except OtherRowsError as other:
-        counts_from_end = assumption.coordinates or assumption.spreads or assumption.split or assumption.orders
-        is_plain = assumption.recipe == "row_wise" and set(assumption.kinds.values()) == {"element"}
-        if counts_from_end or assumption.dim or not is_plain:
-            other.sums_all = assumption.coordinates and len(other.dims) == assumption.rank
-            raise
-        try:
-            return _under(replace(assumption, dims=other.dims), function)
-        except RefusedError as refused:
-            reason = other if other.is_of_gradient else refused
-            reason.sums_all = len(other.dims) == assumption.rank
-            raise reason from refused
-
-
-def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
-    """The graphs, for each choice of the bool arguments."""
-    if assumption.recipe == "row_wise":
-        _refuse_integers(assumption)
-    if assumption.exact and not assumption.any_size:
-        refuse_other_sizes(function, assumption)
-    values = assumption.sample(0).values
-    before = versions(values)
-    function.call(*values.values())  # It may not take such arguments: that is known at once.
-    if names := written(before, values):
-        raise FinalError(f"that it writes to {' and '.join(names)}", 7)
-    choices = list(assumption.with_flags())
-    if assumption.recipe == "row_wise" and len(choices) > 1:
-        raise RefusedError("a bool among the arguments, beside a reduction of rows", 3)
-    paths = [_path(choice, function) for choice in choices]
-    if assumption.split and _has_any_count(function, assumption, paths[0]["forward"]):
-        raise RefusedError("groups of which no number in the source says how many there are", 3)
-    if len({str(_signature(path)) for path in paths}) > 1:
-        raise RefusedError("results or gradients that depend on a bool argument", 3)
-    _note_fixed_dtypes(paths, fixed_dtypes(function, assumption))
-    held = constants(function, assumption) if paths[0]["backward"] else []
-    if _permutes(paths[0]["forward"]):
-        _note_copies(paths[0]["forward"], contiguous(function, assumption))
-    refused: set[str] = set()
-    if assumption.recipe == "pointwise":
-        for choice, path in zip(choices, paths, strict=True):
-            refused |= check_shapes(function, choice, path["forward"])
-    exact = all(
-        takes_float64(function, choice, path["forward"], path["backward"])
-        for choice, path in zip(choices, paths, strict=True)
-    )
-    facts = {
-        **assumption.as_dict(),
-        **({"no_columns": "columns" not in refused} if assumption.cuts is not None else {}),
-        **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
-        "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
-        "constants": [i for i, is_held in enumerate(held) if is_held],
-        "compared": _compared(assumption, paths),
-        "ties": function.breaks_ties and any(output["dtype"] == "int" for output in paths[0]["forward"]["outputs"]),
-        "derivative": not paths[0]["backward"] or not exact or is_derivative(function, assumption),
-        "between": between(function, assumption, paths[0]["forward"]),
-        "short_rows": assumption.recipe == "row_wise"
-        and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
-        "no_rows": "rows" not in refused if assumption.recipe != "row_wise" else takes_no_rows(function, assumption),
-        "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
-        "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
-        "refused_places": refused_places(function, assumption),
-    }
-    half = takes_float16(function, assumption)
-    return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}
-
-
-def _compared(assumption: Assumption, paths: list[dict[str, Any]]) -> list[str]:
-    """The tensors of floating-point numbers that are nothing but compared with whole ones: integers may be meant."""
-    uses: dict[str, list[bool]] = {}
-    for node in (node for path in paths for node in path["forward"]["nodes"]):
-        others = [argument["constant"] for argument in node["arguments"] if "constant" in argument]
-        is_whole = node["op"] in ("eq", "ne") and all(math.isfinite(n) and n == int(n) for n in others)
-        for argument in node["arguments"]:
-            if argument.get("input") and argument["dtype"] == "float":
-                uses.setdefault(argument["input"], []).append(is_whole)
-    return [name for name, compared in uses.items() if all(compared)]
-
-
-def _refuse_integers(assumption: Assumption) -> None:
-    """Kernels of rows read numbers, truth values and places."""
-    for name, dtype in assumption.dtypes.items():
-        if dtype in INTEGERS.values():
-            raise RefusedError(f"{name}, which is of {dtype}, beside numbers or reductions of rows", 2)
-
-
-def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
-    samples = [assumption.sample(k) for k in range(4)]
-    forward = merge([trace(function, sample, "forward") for sample in samples], samples, function.numbers)
-    if assumption.recipe == "pointwise":
-        _refuse_rows(forward)  # Before the gradient is traced, which takes longer.
-    backward = None
-    # A result of 8 bits has none that anybody means: PyTorch rounds what comes back through the cast to 8 bits.
-    has_gradient = not any(output["dtype"] in FLOAT8.values() for output in forward["outputs"])
-    has_gradient = has_gradient and any(output["dtype"] == "float" for output in forward["outputs"])
-    if has_gradient and not assumption.composed:
-        try:
-            cuts = [Cut(**cut) for cut in forward.get("cuts", [])]
-            backward = merge(
-                [trace(function, sample, "backward", cuts) for sample in samples], samples, function.numbers
-            )
-        except RefusedError as refused:
-            refused.is_of_gradient = True
-            raise
-    if assumption.recipe == "pointwise":
-        _refuse_rows(backward)
-        if _permutes(forward):
-            raise RefusedError("a result of which the dimensions are arranged in another way", 1)
-    elif any(output["kind"] == "scalar" for output in forward["outputs"]):
-        raise RefusedError("a result that depends on no tensor", 3)
-    elif any(output["kind"] == "column" for output in forward["outputs"]):
-        raise RefusedError("a result that is neither of rows nor a number for each row", 3)
-    elif any(node["op"] == "column_sum" for node in forward["nodes"]):  # Of gradients, Python adds them up.
-        raise RefusedError("a sum over the rows in the function itself", 3)
-    elif assumption.split and not _tells_groups(assumption, forward):
-        raise RefusedError("groups of which nothing is computed", 1)
-    elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
-        raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
-    check(function, assumption, forward, backward)
-    return {"flags": assumption.flags, "forward": forward, "backward": backward}
-
-
-def _tells_groups(assumption: Assumption, forward: dict[str, Any]) -> bool:
-    """Whether groups are more than elements in another shape: something is computed of each, or they are a dimension
-    that comes elsewhere in a tensor."""
-    is_of_rows = any(node["kind"] == "row" for node in forward["nodes"])
-    return is_of_rows or bool(assumption.orders or assumption.cuts) or _permutes(forward)
-
-
-def _permutes(forward: dict[str, Any]) -> bool:
-    return any("order" in output for output in forward["outputs"])
-
-
-def _has_any_count(function: Function, assumption: Assumption, forward: dict[str, Any]) -> bool:
-    """Whether a number that was taken for the groups' is none, because the function takes another number as well."""
-    count = assumption.split.count
-    if not isinstance(count, int):
-        return False
-    return agrees(function, replace(assumption, split=replace(assumption.split, count=count + 1)), forward)
-
-
-def _note_copies(forward: dict[str, Any], are_contiguous: list[bool]) -> None:
-    """Notes the permuted results that the function returns as contiguous copies."""
-    for output, is_contiguous in zip(firsts(forward), are_contiguous, strict=True):
-        output["copied"] = is_contiguous and "order" in output
-
-
-def _note_fixed_dtypes(paths: list[dict[str, Any]], fixed: list[str | None]) -> None:
-    """Notes the dtypes of results that do not follow the arguments'."""
-    for path in paths:
-        outputs = path["forward"]["outputs"]
-        if any(fixed) and "cuts" in path["forward"]:
-            raise RefusedError("a result of a dtype of its own, of a function that cuts or joins tensors", 3)
-        for output, dtype in zip(outputs, fixed, strict=False):
-            if dtype is not None:
-                output["dtype"] = dtype
-
-
-def _is_of_rows(node: dict[str, Any]) -> bool:
-    return node["kind"] == "row" or node["op"].startswith("running_")
-
-
-def _refuse_rows(*graphs: dict[str, Any] | None) -> None:
-    for node in (node for graph in graphs if graph for node in graph["nodes"]):
-        if node["kind"] not in ("element", "scalar") or node["op"].startswith(("column_sum", "running_")):
-            kind = ReducesError if node["op"].startswith("row_") else RefusedError  # Places of a row are no reduction.
-            raise kind(f"{node['op'].replace('_', ' ')}, which is not element by element", 1)
-        if any(argument.get("scalar") in (COLUMNS, ROWS, BATCH) for argument in node["arguments"]):
-            raise RefusedError("a number that depends on the sizes", 3)
-
-
-def _signature(path: dict[str, Any]) -> Any:
-    """What has to be the same for all paths: dtypes of the results, and which gradients there are."""
-    results = [(output["dtype"], output["kind"]) for output in path["forward"]["outputs"]]
-    return results, path["backward"] and [output is None for output in path["backward"]["outputs"]]

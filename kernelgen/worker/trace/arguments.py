@@ -30,6 +30,10 @@ _MOST_REPEATED = 3
 _MOST_ORDERED = 2
 # Into how many parts a dimension is cut.
 _PARTS = (2, 3, 4)
+# How many numbers a point has: of two halves that are broadcast, 4 are two and two, but 3 two and one.
+_POINTS = (4, 3, 2)
+# The dimensions that are cut beside the last one: channels, those of an image, a batch.
+_FLAT_DIMS = (1, -3, 0, -2)
 # What integers in samples are below: the others of these functions compare them with small ones.
 _LARGEST_INTEGER = 5
 # For samples with a size that others must not have a factor in common with; and the most groups of a sample.
@@ -50,8 +54,10 @@ class Assumption:
     are taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the
     dimensions, and are repeated along the others, with these dimensions, from the end. `exact`: parts of what is
     cut are single elements, as the coordinates of a point are; `any_size`: the function takes longer ones, too.
-    `split`: a dimension of some tensors is two of `rank`. `orders`: the tensors whose dimensions come in another
-    order for the function, as permute takes it."""
+    `numbers`: the tensors that have a number for each point, and lack the last dimension; `matrices`: points are rows
+    of matrices, and nothing else. `flat_dim`: the dimension that the function cuts; for its operator it is the last,
+    with those behind it. `split`: a dimension of some tensors is two of `rank`. `orders`: the tensors whose dimensions
+    come in another order for the function, as permute takes it."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -70,6 +76,9 @@ class Assumption:
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
     exact: bool = False
     any_size: bool = False
+    numbers: frozenset[str] = frozenset()
+    matrices: bool = False
+    flat_dim: int | None = None
     split: Split | None = None
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -93,6 +102,8 @@ class Assumption:
         if self.cuts is None:
             return facts
         facts |= {"exact": self.exact, "any_size": self.any_size}
+        if self.numbers or self.matrices:
+            facts |= {"numbers": sorted(self.numbers), "matrices": self.matrices}
         return facts | {"cuts": {name: cut.as_dict() for name, cut in self.cuts.items()}}
 
     def sample(self, k: int) -> Sample:
@@ -170,6 +181,7 @@ class Assumption:
             self.spreads,
             self.split,
             self.orders,
+            self.numbers,
         )
         for argument in self.arguments:
             name = argument["name"]
@@ -201,7 +213,7 @@ class Assumption:
         columns = tuple(sample.shape[dim] for dim in sample.dims)
         shapes = {"element": sample.shape, "column": columns, "row": sample.row_shape()}
         of_kind = sample.spread_shape(name) if name in self.spreads else shapes[self.kinds[name]]
-        shape = sample.cut(name).whole(of_kind)
+        shape = of_kind[:-1] if name in self.numbers else sample.cut(name).whole(of_kind)
         if self.split and name in self.split.joined:
             of_whole = self.split.joined_shape(shape, range(len(shape)))
             shape = sample.joined_shape(self.spreads[name]) if name in self.spreads else of_whole
@@ -248,6 +260,8 @@ def assumptions(
                     yield from (replace(plain, coordinates=True, square=square) for square in (False, True))
                 if recipe == "pointwise" and may_cut:
                     yield from _cut(plain, tensors)
+                    yield from _flat(plain, tensors)
+                    yield from _of_points(plain, tensors)
                 if recipe == "row_wise":
                     yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
                     of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
@@ -329,19 +343,41 @@ def _patterns(rank: int, row: tuple[int, ...]) -> list[tuple[int, ...]]:
 def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
     """Tensors whose last dimension is cut: none where only results are joined of parts, the first, more, all; into
     parts of any size, then of one element."""
-    if len(tensors) >= _MOST_TENSORS_OF_ANY_KIND:
-        choices = [(), tuple(tensors[:1]), tuple(tensors)]
-    else:
-        counts = range(len(tensors) + 1)
-        choices = [names for count in counts for names in itertools.combinations(tensors, count)]
     for parts, in_turns in itertools.product(_PARTS, (False, True)):
-        for names in choices:
+        for names in _choices(tensors):
             if names or (parts, in_turns) == (_PARTS[0], False):
                 yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
     # A point's coordinates, a quaternion: of all tensors, or beside numbers of others.
-    for parts in (3, 4, 2):
+    for parts in _POINTS:
         for names in dict.fromkeys((tuple(tensors), tuple(tensors[:1]))):
             yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, True)), exact=True)
+
+
+def _flat(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
+    """Tensors of which another dimension is cut, as channels are; or none, where results are joined along one."""
+    for dim, parts in itertools.product(_FLAT_DIMS, _PARTS):
+        for names in _choices(tensors):
+            if names or parts == _PARTS[0]:
+                yield replace(plain, cuts=dict.fromkeys(names, Cut(parts)), flat_dim=dim)
+
+
+def _choices(tensors: list[str]) -> list[tuple[str, ...]]:
+    """Which tensors are cut: none, the first, more, all."""
+    if len(tensors) >= _MOST_TENSORS_OF_ANY_KIND:
+        return [(), tuple(tensors[:1]), tuple(tensors)]
+    return [names for count in range(len(tensors) + 1) for names in itertools.combinations(tensors, count)]
+
+
+def _of_points(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
+    """Some tensors are of points, and others have one number for each; then all the same as rows of matrices alone."""
+    points = [
+        replace(plain, cuts=dict.fromkeys(names, Cut(parts, True)), exact=True, numbers=frozenset(tensors) - set(names))
+        for parts in _POINTS
+        for names in reversed(_choices(tensors))
+        if names
+    ]
+    yield from (of_points for of_points in points if of_points.numbers)
+    yield from (replace(of_points, rank=2, dims=(1,), matrices=True) for of_points in points)
 
 
 def _cut_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

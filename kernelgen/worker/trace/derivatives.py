@@ -5,13 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelgen.worker.trace.comparison import leaves_of
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import has_gradient, is_differentiable
 
 
 def is_differentiable_twice(function: Function, assumption: Any) -> bool:
     """Whether PyTorch differentiates the function's gradient again: of some of its operators it has no formula."""
-    leaves = _leaves(assumption)
+    leaves = leaves_of(assumption.sample(0).values)
     results = _differentiable(function, leaves)
     wanted = [value for value in leaves.values() if has_gradient(value)]
     try:
@@ -29,7 +30,7 @@ def is_differentiable_twice(function: Function, assumption: Any) -> bool:
 def is_derivative(function: Function, assumption: Any) -> bool:
     """Whether the function's gradient is its derivative: not where it holds values constant that are not, as
     `x + (x.round() - x).detach()` does."""
-    leaves = _leaves(assumption)
+    leaves = leaves_of(assumption.sample(0).values)
     names = [name for name, value in leaves.items() if has_gradient(value)]
 
     def of_leaves(*values: Tensor) -> tuple[Tensor, ...]:
@@ -42,11 +43,5 @@ def is_derivative(function: Function, assumption: Any) -> bool:
         return False
 
 
-def _leaves(assumption: Any) -> dict[str, Any]:
-    values = assumption.sample(0).values
-    return {k: v.double().requires_grad_() if has_gradient(v) else v for k, v in values.items()}
-
-
 def _differentiable(function: Function, leaves: dict[str, Any]) -> list[Tensor]:
-    results = function.call(*leaves.values())
-    return [r for r in (results if isinstance(results, (tuple, list)) else [results]) if is_differentiable(r)]
+    return [result for result in function.results(leaves) if is_differentiable(result)]

@@ -24,59 +24,84 @@ def evaluate(
 ) -> list[Tensor | None]:
     """The outputs of a graph, each broadcast to the shape that its kind says; `shape` is that of a part, if it is not
     the sample's."""
-    values = {**values, COLUMNS: sample.columns, ROWS: sample.rows, BATCH: sample.shape[0]}
-    computed: list[Tensor] = []
-    column_shape = [size if dim in sample.dims else 1 for dim, size in enumerate(sample.shape)]
+    evaluation = _Evaluation(values, grads, sample, sample.shape if shape is None else shape)
+    for node in graph["nodes"]:
+        arguments = [evaluation.value(argument) for argument in node["arguments"]]
+        evaluation.computed.append(_compute(node["op"], arguments, sample))
+    outputs = [None if output is None else evaluation.output(output) for output in graph["outputs"]]
+    if "cuts" in graph:
+        return _joined(graph, outputs, sample, evaluation.shape)
+    pairs = zip(outputs, graph["outputs"], strict=True)
+    return [None if value is None else _in_own_order(value, output, sample) for value, output in pairs]
 
-    def of(argument: dict[str, Any]) -> Tensor:
+
+class _Evaluation:
+    """The tensors that arguments in a graph stand for, of which `computed` are those of its nodes so far."""
+
+    def __init__(self, values: dict[str, Any], grads: list[Tensor], sample: Sample, shape: tuple[int, ...]) -> None:
+        self._values = {**values, COLUMNS: sample.columns, ROWS: sample.rows, BATCH: sample.shape[0]}
+        self._grads, self._sample, self.shape = grads, sample, shape
+        self._column_shape = [size if dim in sample.dims else 1 for dim, size in enumerate(sample.shape)]
+        self.computed: list[Tensor] = []
+
+    def output(self, output: dict[str, Any]) -> Tensor:
+        value = self.value(output)
+        return value.expand(self._sample.shape).sum(output["summed"]) if "summed" in output else value
+
+    def value(self, argument: dict[str, Any]) -> Tensor:
         if "node" in argument:
-            return computed[argument["node"]]
+            return self.computed[argument["node"]]
         if "place" in argument:
-            return torch.arange(sample.columns).reshape(column_shape)
+            return torch.arange(self._sample.columns).reshape(self._column_shape)
         if "coordinate" in argument:
-            dim, sizes = argument["coordinate"], sample.shape if shape is None else shape
-            return torch.arange(sizes[dim], dtype=torch.float64).reshape(-1, *[1] * (-1 - dim))
+            dim = argument["coordinate"]
+            return torch.arange(self.shape[dim], dtype=torch.float64).reshape(-1, *[1] * (-1 - dim))
         if "grad" in argument:
-            value = grads[argument["grad"]]
-            value = value.double() if value.dtype in _NARROW else value
-            value = _whole(value, argument, sample) if shape is None else value
-            is_dropped = sample.of_points and value.ndim == len(sample.shape if shape is None else shape) - 1
-            value = value.unsqueeze(-1) if is_dropped else value
-        elif argument.get("dtype") in CODES.values() and "constant" in argument:
-            return torch.tensor(argument["constant"], dtype=getattr(torch, argument["dtype"]))
-        elif "constant" in argument:
-            value = argument["constant"]
-        else:
-            value = values[argument.get("input") or argument["scalar"]]
-            if "scalar" in argument and argument["dtype"] in CODES.values():
-                return torch.tensor(value, dtype=getattr(torch, argument["dtype"]))
-        if not isinstance(value, Tensor):
-            return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
-        if order := sample.orders.get(argument.get("input")):
+            return self._arranged(self._gradient(argument), argument)
+        if "input" in argument:
+            return self._arranged(self._values[argument["input"]], argument)
+        return self._number(argument)
+
+    def _gradient(self, argument: dict[str, Any]) -> Tensor:
+        value = self._grads[argument["grad"]]
+        value = value.double() if value.dtype in _NARROW else value
+        value = _whole(value, argument, self._sample) if self.shape == self._sample.shape else value
+        is_dropped = self._sample.of_points and value.ndim == len(self.shape) - 1
+        return value.unsqueeze(-1) if is_dropped else value
+
+    def _number(self, argument: dict[str, Any]) -> Tensor:
+        value = argument["constant"] if "constant" in argument else self._values[argument["scalar"]]
+        if argument.get("dtype") in CODES.values():
+            return torch.tensor(value, dtype=getattr(torch, argument["dtype"]))
+        return torch.tensor(value, dtype=torch.bool if isinstance(value, bool) else torch.float64)
+
+    def _arranged(self, value: Tensor, argument: dict[str, Any]) -> Tensor:
+        """A tensor of the function, or its part, with dimensions that meet those of the sample's shape."""
+        sample, name = self._sample, argument.get("input")
+        if order := sample.orders.get(name):
             value = value.permute(inverse(order))
-        if "part" in argument and sample.split and argument.get("input") in sample.split.joined:
+        if "part" in argument and sample.split and name in sample.split.joined:
             value = _whole(value, argument, sample)
         if "part" in argument:
             value = Cut(**argument["cut"]).split(value)[argument["part"]]
-        if argument.get("input") in sample.spreads:
-            return value.reshape(sample.spread_shape(argument["input"], keeps=True))
+        if name in sample.numbers:
+            return value.unsqueeze(-1)
+        if name in sample.spreads:
+            return value.reshape(sample.spread_shape(name, keeps=True))
         if "part" in argument:
             return value
         if argument["kind"] == "element" and value.numel() == math.prod(sample.shape) and sample.split:
             return value.reshape(sample.shape)
         if argument["kind"] == "row":
             return value.reshape(sample.row_shape(keeps=True))
-        return value.reshape(column_shape) if argument["kind"] == "column" else value
+        return value.reshape(self._column_shape) if argument["kind"] == "column" else value
 
-    for node in graph["nodes"]:
-        computed.append(_compute(node["op"], [of(argument) for argument in node["arguments"]], sample))
-    outputs = [None if output is None else of(output) for output in graph["outputs"]]
-    for i, output in enumerate(graph["outputs"]):
-        if output is not None and "summed" in output:
-            outputs[i] = outputs[i].expand(sample.shape).sum(output["summed"])
-        elif "cuts" not in graph and output and output["kind"] == "element" and (sample.split or "order" in output):
-            outputs[i] = outputs[i].expand(sample.shape).permute(output.get("order", list(range(len(sample.shape)))))
-    return _joined(graph, outputs, sample, sample.shape if shape is None else shape) if "cuts" in graph else outputs
+
+def _in_own_order(value: Tensor, output: dict[str, Any], sample: Sample) -> Tensor:
+    """A result whose dimensions come in the order that the function has them in."""
+    if "summed" in output or output["kind"] != "element" or not (sample.split or "order" in output):
+        return value
+    return value.expand(sample.shape).permute(output.get("order", list(range(len(sample.shape)))))
 
 
 def _whole(value: Tensor, argument: dict[str, Any], sample: Sample) -> Tensor:

@@ -55,6 +55,11 @@ class Function:
         whole = [int(number) for number in self.numbers if number == int(number) and 1 < number <= _MOST_GROUPS]
         return whole if self.may_split else []
 
+    def results(self, values: Mapping[str, Any]) -> list[Tensor]:
+        """What it returns for these arguments, which are in its order."""
+        results = self.call(*values.values())
+        return list(results) if isinstance(results, (tuple, list)) else [results]
+
     def note(self, name: str, value: Any) -> None:
         if self.on_name is not None and isinstance(value, Tensor):
             self.on_name(name, value)
@@ -129,13 +134,48 @@ def _may_cut(tree: ast.AST) -> bool:
 
 
 def _bounds(tree: ast.AST) -> list[int]:
-    """The whole numbers of at most _LARGEST_BOUND in indices, and in calls that cut a dimension or join parts."""
+    """The whole numbers of at most _LARGEST_BOUND in indices, and in calls that cut a dimension or join parts: written
+    there, or held by a variable or as the default of an argument."""
     nodes: list[ast.AST] = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _words(node.func) & _CUTTING:
             nodes += [*node.args, *node.keywords]
-    constants = [inner.value for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Constant)]
-    return [n for n in constants if isinstance(n, int) and not isinstance(n, bool) and n <= _LARGEST_BOUND]
+    held = _held_numbers(tree)
+    parts = [part for node in nodes for part in ast.walk(node) if isinstance(part, ast.expr)]
+    numbers = [_largest(part, held) for part in parts if _is_number(part)]
+    return [n for n in numbers if n <= _LARGEST_BOUND]
+
+
+def _largest(node: ast.AST, held: dict[str, list[ast.AST]]) -> int:
+    """A number that what is computed of whole ones does not exceed."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, int) and not isinstance(node.value, bool) else 0
+    if isinstance(node, ast.Name):
+        others = {name: values for name, values in held.items() if name != node.id}
+        return max((_largest(value, others) for value in held.get(node.id, [])), default=0)
+    terms = [abs(_largest(term, held)) for term in ast.iter_child_nodes(node) if isinstance(term, ast.expr)]
+    return terms[0] if len(terms) == 1 else math.prod(1 + term for term in terms) - 1
+
+
+def _held_numbers(tree: ast.AST) -> dict[str, list[ast.AST]]:
+    """What variables, and arguments with defaults, hold that is computed of numbers and variables alone."""
+    held: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _is_number(node.value):
+            for name in (name for target in node.targets for name in _names(target)):
+                held.setdefault(name, []).append(node.value)
+        elif isinstance(node, ast.arguments):
+            by_position = [*node.posonlyargs, *node.args]
+            arguments = [*by_position[len(by_position) - len(node.defaults) :], *node.kwonlyargs]
+            for argument, default in zip(arguments, [*node.defaults, *node.kw_defaults], strict=True):
+                if default is not None and _is_number(default):
+                    held.setdefault(argument.arg, []).append(default)
+    return held
+
+
+def _is_number(node: ast.AST) -> bool:
+    parts = (ast.Constant, ast.Name, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
+    return all(isinstance(inner, parts) for inner in ast.walk(node))
 
 
 def _picks(items: list[ast.expr]) -> bool:

@@ -66,6 +66,7 @@ class Sample:
     split: Split | None = None  # Of the tensors of which two dimensions are one for the function.
     # Of tensors whose dimensions come in another order for the function, as permute takes it.
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    numbers: frozenset[str] = frozenset()  # The tensors that have one for each point, and no last dimension.
 
     def cut(self, name: str) -> Cut:
         return (self.cuts or {}).get(name, WHOLE)
@@ -169,6 +170,12 @@ class Graph:
     part_names: dict[tuple[str, int], str] = field(default_factory=dict)
     # How the function computed numbers of its scalars, by their values: see scalars.py.
     trees: dict[float, list[tuple[Any, ...]]] = field(default_factory=dict)
+
+
+def firsts(forward: dict[str, Any]) -> list[dict[str, Any]]:
+    """The output of each result, or that of its first part."""
+    counts = [cut["parts"] for cut in forward.get("cuts", [])] or [1] * len(forward["outputs"])
+    return [forward["outputs"][sum(counts[:i])] for i in range(len(counts))]
 
 
 def refuse_other_dtype(value: Tensor, known: dict[str, Any]) -> None:

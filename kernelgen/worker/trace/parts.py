@@ -30,7 +30,8 @@ from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
 _MOST_LANES = 8  # That one operator computes.
-_SUMS = ("sum", "mean")
+# What says which elements are neighbours.
+_TURNING = ("flip", "roll")
 # What joins the results of reductions of lanes.
 _JOINED = {"sum": "add", "mean": "add", "amax": "maximum", "amin": "minimum"}
 
@@ -109,18 +110,27 @@ class PartsReader(Reader):
             return self._named(node, _broadcast_in_dim(self.numbers[node.args[0]], *node.args[1:3]))
         if name == "copy_":  # As decompositions of what works in place have it.
             return self._named(node, self.numbers[node.args[1]].broadcast_to(value.shape))
+        if name in REDUCTIONS:
+            self._refuse_single_elements(name, node)
         if name in REDUCTIONS and (lane := self._only_lane(self.numbers[node.args[0]])) is not None:
             self.known[node.args[0]] = self.lanes[lane]
             return self._named(node, self._new_lane(self._call(node), value.shape))
-        if name in _JOINED and (lanes := self._lanes_of_rows(node)):
+        if name in _JOINED and not self.sample.of_points and (lanes := self._lanes_of_rows(node)):
             return self._named(node, self._new_lane(self._reduced_together(name, node, lanes), value.shape))
         if name == "sum" and (summed := self._summed_parts_later(node)) is not None:
             return self._named(node, summed)
-        if name in _SUMS:
-            return self._summed(name, node)
+        if name in _JOINED:
+            return self._taken_together(name, node)
         if torch.Tag.pointwise not in node.target.tags and name not in (*CASTS, *UNARY, *BINARY):
             raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
         return self._computed(node)
+
+    def _refuse_single_elements(self, name: str, node: fx.Node) -> None:
+        """A reduction of single elements is one of more where a part is not a single element, as was assumed."""
+        source, dims = node.args[0].meta["val"], node.args[1] if len(node.args) > 1 else None
+        dims = [dims] if isinstance(dims, int) else dims or range(source.ndim)
+        if not self.of_gradient and source.ndim and all(source.shape[dim] == 1 for dim in dims):
+            raise RefusedError(f"{name} of single elements", UNKNOWN_OPERATOR)
 
     def _summed_parts_later(self, node: fx.Node) -> Tensor | None:
         """The sums of lanes that lie one after the other along dimensions that a tensor is repeated along; None of any
@@ -165,7 +175,9 @@ class PartsReader(Reader):
 
     def _moved(self, node: fx.Node) -> Any:
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: self.numbers[argument])
-        name = operator_of(node.target)
+        name = operator_of(node.target) or node.target._schema.name.partition("::")[2]
+        if name in _TURNING and all(node.args[0].meta["val"].shape[dim] == 1 for dim in args[-1]):
+            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)  # Of more, it would matter.
         if name in ("view", "_unsafe_view"):  # Of numbers that may lie otherwise than the elements do.
             return args[0].reshape(args[1])
         if name in ("clone", "contiguous"):
@@ -186,8 +198,8 @@ class PartsReader(Reader):
         numbers = [self.numbers[argument].broadcast_to(value.shape) for argument in arguments]
         return self._lane_by_lane(node, numbers, compute)
 
-    def _summed(self, name: str, node: fx.Node) -> Tensor:
-        """A sum of lanes, where all terms of each are at the same place."""
+    def _taken_together(self, name: str, node: fx.Node) -> Tensor:
+        """A sum or the like of lanes, where all terms of each are at the same place."""
         value, numbers = node.meta["val"], self.numbers[node.args[0]]
         dims = node.args[1] if len(node.args) > 1 and node.args[1] else range(numbers.ndim)
         dims = [dim % numbers.ndim for dim in ([dims] if isinstance(dims, int) else dims)]
@@ -195,7 +207,7 @@ class PartsReader(Reader):
         def compute(combination: tuple[int, ...]) -> dict[str, Any]:
             total = self.lanes[combination[0]]
             for lane in combination[1:]:
-                total = self._add("add", [total, self.lanes[lane]], value)
+                total = self._add(_JOINED[name], [total, self.lanes[lane]], value)
             if name == "mean":
                 total = self._add("div", [total, constant(float(len(combination)))], value)
             return self._noted(node, total)

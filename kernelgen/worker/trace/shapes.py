@@ -32,7 +32,7 @@ def refuse_matrices(function: Function, assumption: Any) -> None:
     for name in vectors:
         for sample in _with_a_matrix(assumption.sample(0), name, vectors):
             try:
-                results = _results(function, sample)
+                results = function.results(sample.values)
             except Exception:  # It does not take it.
                 continue
             if _is_repeated(function, sample, name, results) or all(result.numel() == 1 for result in results):
@@ -42,17 +42,10 @@ def refuse_matrices(function: Function, assumption: Any) -> None:
             raise MatrixError(f"{what} {name} has two dimensions", SHAPES_ARE_OTHERS)
 
 
-def _results(function: Function, sample: Sample) -> list[Tensor]:
-    results = function.call(*sample.values.values())
-    return list(results) if isinstance(results, (tuple, list)) else [results]
-
-
 def _is_repeated(function: Function, sample: Sample, name: str, results: list[Tensor]) -> bool:
     """Whether the results are those of the matrix's rows, one after the other."""
     try:
-        of_rows = [
-            _results(function, replace(sample, values={**sample.values, name: row})) for row in sample.values[name]
-        ]
+        of_rows = [function.results({**sample.values, name: row}) for row in sample.values[name]]
     except Exception:  # It does not take the rows.
         return False
     stacked = [torch.stack(parts) for parts in zip(*of_rows, strict=True)]
@@ -92,9 +85,7 @@ def refuse_other_shapes(
                     operator = None
                 reason = f"the operator {operator}" if operator else f"that {name} has the shape {shapes[name]}"
                 raise RefusedError(reason, SHAPES_ARE_OTHERS)
-        results = function.call(*values.values())
-        results = results if isinstance(results, (tuple, list)) else [results]
-        if [tuple(result.shape) for result in results] != [tuple(shape) for shape in call["results"]]:
+        if [tuple(result.shape) for result in function.results(values)] != [tuple(shape) for shape in call["results"]]:
             raise RefusedError("that --shapes is not what it returns", RESULTS_ARE_OTHERS)
 
 
@@ -111,6 +102,8 @@ def _refuse_other_dtypes(said: Mapping[str, str], traced: Mapping[str, str]) -> 
 
 def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
     """Whether kernels take a tensor of its shape beside the others."""
+    if "flat" in facts:
+        return _is_flat_part_taken(name, shapes, facts)
     if facts.get("cuts") is not None:
         return _is_part_taken(name, shapes, facts)
     orders = facts.get("orders", {})
@@ -140,15 +133,30 @@ def _in_own_order(shape: tuple[int, ...], order: Sequence[int] | None) -> tuple[
 
 def _is_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
     """The same where the last dimension of some is cut: the parts are equally long, other dimensions may broadcast."""
-    parts = {other: _part_shape(shape, facts["cuts"].get(other)) for other, shape in shapes.items()}
+    numbers = facts.get("numbers", ())
+    parts = {n: (*s, 1) if n in numbers else _part_shape(s, facts["cuts"].get(n)) for n, s in shapes.items()}
     if any(part is None for part in parts.values()):
         return False
     if facts.get("exact") and any(part[-1] != 1 for part in parts.values()):
         return False
     most = max(parts.values(), key=len)
+    if facts.get("matrices") and len(most) != 2:
+        return False
     if own := facts.get("spreads", {}).get(name):
         return len(most) >= -own[0] and parts[name] == tuple(most[dim] for dim in own)
     return parts[name] == most or (facts["broadcasts"] and parts[name][-1:] == most[-1:])
+
+
+def _is_flat_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
+    """The same where another dimension is cut: the parts are of one shape."""
+    dim, parts = facts["flat"]["dim"], {}
+    for other, shape in shapes.items():
+        if not -len(shape) <= dim < len(shape):
+            return False
+        moved = (*shape[:dim], *shape[dim % len(shape) + 1 :], shape[dim])
+        parts[other] = _part_shape(moved, facts["cuts"].get(other))
+    first = next(iter(parts.values()))
+    return parts[name] is not None and parts[name] == first and (first[-1] == 1 or not facts["flat"]["exact"])
 
 
 def _part_shape(shape: tuple[int, ...], cut: Mapping[str, Any] | None) -> tuple[int, ...] | None:

@@ -1,9 +1,10 @@
 """Traces a function, or its gradient, to a graph."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 
 from kernelgen.worker.trace.coordinates import CoordinatesReader
@@ -24,27 +25,68 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
     Args:
         results: how each result is cut; only of the gradient of a function with such results or arguments.
     """
-    tensors = sample.tensors()
-    names: dict[str, str] = {}
-    numbers = Numbers()
+    calls, tensors = _Calls(function, sample), sample.tensors()
+    values = [value.clone() for value in tensors.values()]
+    labels = [{"input": name, "kind": sample.kinds[name]} for name in tensors]
+    cuts, cuts_of_outputs = [sample.cut(name) for name in tensors], None
+    call, grads = calls.forward, {}
+    if direction == "backward":
+        call, grads = calls.backward, calls.grads()
+        labels = [{"grad": place, "kind": _kind(sample, grad)} for place, grad in grads.items()] + labels
+        cuts_of_outputs = [cut for cut, value in zip(cuts, values, strict=True) if has_gradient(value)]
+        cuts = [results[place] for place in grads] + cuts if sample.cuts is not None else cuts
+    traced, names = _traced(function, call, [*grads.values(), *values], sample)
+    if sample.coordinates:
+        reader = CoordinatesReader(sample, labels, names)
+    elif sample.cuts is None:
+        reader = Reader(sample, labels, names)
+    else:
+        cut_labels = [{**label, "cut": cut} for label, cut in zip(labels, cuts, strict=True)]
+        reader = PartsReader(sample, cut_labels, names, cuts_of_outputs)
+    graph = reader.read(traced)
+    graph.trees = calls.numbers.trees
+    return graph
 
-    def forward(*values: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip(tensors, values, strict=True))
+
+class _Calls:
+    """A function, and its gradient, of tensors alone; the sample's scalars note what is computed of them."""
+
+    def __init__(self, function: Function, sample: Sample) -> None:
+        self._function, self._sample = function, sample
+        self.numbers = Numbers()
+
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        tensors = dict(zip(self._sample.tensors(), values, strict=True))
+        scalars = {name: value for name, value in self._sample.values.items() if name not in tensors}
         with differentiable_by_rows():
-            scalars = {name: numbers.scalar(name, value) for name, value in sample.values.items() if name not in given}
-            outputs = function.call(*((given | scalars)[name] for name in sample.values))
-        outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+            given = tensors | {name: self.numbers.scalar(name, value) for name, value in scalars.items()}
+            outputs = self._function.results({name: given[name] for name in self._sample.values})
         for output in outputs:
             if not isinstance(output, Tensor):
                 raise RefusedError(f"a result that is no tensor but a {type(output).__name__}", 1)
         return tuple(outputs)
 
-    def backward(*values: Tensor) -> tuple[Tensor | None, ...]:
-        inputs = [value.requires_grad_(has_gradient(value)) for value in values[len(grads) :]]
+    def backward(self, *values: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients by the arguments, which come behind the gradients of the results."""
+        first = len(values) - len(self._sample.tensors())
+        inputs = [value.requires_grad_(has_gradient(value)) for value in values[first:]]
         with torch.enable_grad():
-            outputs = [output for output in forward(*inputs) if is_differentiable(output)]
+            outputs = [output for output in self.forward(*inputs) if is_differentiable(output)]
         wanted = [value for value in inputs if value.requires_grad]
-        return torch.autograd.grad(outputs, wanted, values[: len(grads)], allow_unused=True)
+        return torch.autograd.grad(outputs, wanted, values[:first], allow_unused=True)
+
+    def grads(self) -> dict[int, Tensor]:
+        """Gradients of the results that are differentiated, by their places."""
+        leaves = [value.clone().requires_grad_(has_gradient(value)) for value in self._sample.tensors().values()]
+        outputs = enumerate(self.forward(*leaves))
+        return {place: torch.ones_like(output) for place, output in outputs if is_differentiable(output)}
+
+
+def _traced(
+    function: Function, call: Callable[..., Any], values: Sequence[Tensor], sample: Sample
+) -> tuple[fx.Graph, dict[str, str]]:
+    """The graph of a call in PyTorch's operators, and the variables that hold its nodes, by their names."""
+    names: dict[str, str] = {}
 
     def note(name: str, tensor: Tensor) -> None:
         mode = get_proxy_mode()
@@ -52,43 +94,16 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
         if proxy is not None:
             names[proxy.proxy.node.name] = name
 
-    values = [value.clone() for value in tensors.values()]
-    labels = [{"input": name, "kind": sample.kinds[name]} for name in tensors]
-    cuts = [sample.cut(name) for name in tensors]
-    grads: list[Tensor] = []
-    if direction == "backward":
-        leaves = [value.clone().requires_grad_(has_gradient(value)) for value in values]
-        outputs = forward(*leaves)
-        places = [i for i, output in enumerate(outputs) if is_differentiable(output)]
-        grads = [torch.ones_like(outputs[i]) for i in places]
-        kinds = [_kind(sample, outputs[i]) for i in places]
-        labels = [{"grad": i, "kind": kind} for i, kind in zip(places, kinds, strict=True)] + labels
     table = decompositions() if sample.cuts is None else decompositions_but_moves()
     function.on_name = note
     try:
-        traced = make_fx(
-            backward if direction == "backward" else forward, decomposition_table=table, tracing_mode="fake"
-        )(*grads, *values)
+        return make_fx(call, decomposition_table=table, tracing_mode="fake")(*values).graph, names
     except RefusedError:
         raise
     except Exception as error:
         raise RefusedError(phrase(error), 0) from error
     finally:
         function.on_name = None
-    if sample.coordinates:
-        reader = CoordinatesReader(sample, labels, names)
-    elif sample.cuts is None:
-        reader = Reader(sample, labels, names)
-    else:
-        wanted = None
-        if direction == "backward":
-            wanted = [cut for cut, value in zip(cuts, values, strict=True) if has_gradient(value)]
-            cuts = [results[i] for i in places] + cuts
-        cut_labels = [{**label, "cut": cut} for label, cut in zip(labels, cuts, strict=True)]
-        reader = PartsReader(sample, cut_labels, names, wanted)
-    graph = reader.read(traced.graph)
-    graph.trees = numbers.trees
-    return graph
 
 
 def _kind(sample: Sample, output: Tensor) -> str:

@@ -262,6 +262,48 @@ class PointwiseOp:
         return rules
 
 
+def part_shape(op: str, dim: int, exact: bool, /, **tensors: tuple[Tensor, int]) -> tuple[int, ...]:
+    """The shape of the parts that tensors of an op are cut into along a dimension: all are alike.
+
+    Args:
+        exact: whether a part is a single element along the dimension.
+        tensors: each with the number of its parts.
+
+    Raises:
+        RuntimeError: a tensor has no such parts.
+    """
+    shapes = []
+    for name, (tensor, parts) in tensors.items():
+        shape = tuple(tensor.shape)
+        if not -len(shape) <= dim < len(shape):
+            raise RuntimeError(f"{op}: {name} has shape {shape}; it takes one with a dimension {dim}")
+        if shape[dim] != parts if exact else shape[dim] % parts:
+            size = parts if exact else f"a multiple of {parts}"
+            raise RuntimeError(f"{op}: {name} has shape {shape}; it takes {size} in dimension {dim}")
+        shapes.append((*shape[:dim], shape[dim] // parts, *shape[dim % len(shape) + 1 :]))
+        if shapes[-1] != shapes[0]:
+            raise RuntimeError(f"{op}: {name} has shape {shape}; it takes parts of shape {shapes[0]}")
+    return shapes[0]
+
+
+def flat(tensor: Tensor, dim: int) -> Tensor:
+    """A tensor in which this dimension and those behind it are one."""
+    return tensor.flatten(dim) if tensor.layout is torch.strided else tensor  # Which the operator refuses.
+
+
+def joined(part: tuple[int, ...], dim: int, parts: int) -> tuple[int, ...]:
+    """The shape of what is joined of so many parts of a shape along a dimension; of 0, without the dimension."""
+    size = (part[dim] * parts,) if parts else ()
+    return (*part[:dim], *size, *part[dim % len(part) + 1 :])
+
+
+def check_dimensions(op: str, name: str, tensor: Tensor, count: int) -> None:
+    """Raises RuntimeError where the argument `name` of an op has another number of dimensions."""
+    if tensor.ndim != count:
+        words = f"{count} dimension{'s' if count > 1 else ''}"
+        raise RuntimeError(f"{op}: {name} has shape {tuple(tensor.shape)}; it takes {words}")
+
+
 def _operator(name: str) -> Any:
     """The operator of this project; None where there is none of the name, as for a backward."""
     packet = getattr(getattr(torch.ops, _library.NAMESPACE), name, None)

@@ -17,7 +17,16 @@ A test fails where the op lacks what the test is about. An op that is to go with
 """
 
 from .backends import TOO_LARGE, backend_of, compute_capability, cuda_devices, devices_under_test, is_too_large
-from .broadcast import broadcast_cases, changed, part_cases, plane_cases, row_cases, row_huge_cases
+from .broadcast import (
+    broadcast_cases,
+    changed,
+    flat_cases,
+    part_cases,
+    plane_cases,
+    row_cases,
+    row_huge_cases,
+    with_size,
+)
 from .devices import DeviceTests
 from .evaluation import evaluate
 from .gradients import GradientTests
@@ -49,6 +58,7 @@ __all__ = [
     "cuda_devices",
     "devices_under_test",
     "evaluate",
+    "flat_cases",
     "is_too_large",
     "on_copies",
     "part_cases",
@@ -57,6 +67,7 @@ __all__ = [
     "row_cases",
     "row_huge_cases",
     "tensors",
+    "with_size",
 ]
 
 

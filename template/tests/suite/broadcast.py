@@ -38,14 +38,21 @@ def plane_cases(count: int, alike: bool = False, square: bool = False) -> tuple[
 
 
 def part_cases(
-    *parts: int, alike: bool = False, shortest: int = 0, fewest: int = 0, exact: bool = False
+    *parts: int,
+    alike: bool = False,
+    shortest: int = 0,
+    fewest: int = 0,
+    exact: bool = False,
+    matrices: bool = False,
 ) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each tensor, whose last dimension is cut into so many parts: all alike, then each of them broadcast
     in the other dimensions, unless `alike`; of `fewest` rows or more, whose parts have `shortest` elements or more, or
-    one if they are `exact`."""
+    one if they are `exact`; of two dimensions if they are `matrices`."""
     shapes: tuple[Shape, ...] = ((4, 33), (6, 20), (1,), (17,), (5, 1), (0, 5), (5, 0), (2, 3, 64), (101, 1001))
     if exact:
         shapes = ((5, 33, 1), (6, 20, 1), (1,), (17, 1), (0, 1), (2, 3, 64, 1), (101, 1001, 1))
+    if matrices:
+        shapes = tuple((math.prod(shape[:-1]), shape[-1]) for shape in shapes)
     cases = [(shape,) * len(parts) for shape in shapes if shape[-1] >= shortest and shape[0] >= fewest]
     if not alike and len(parts) > 1:
         for i in range(len(parts)):
@@ -55,6 +62,21 @@ def part_cases(
     return tuple(
         tuple((*shape[:-1], shape[-1] * count) for shape, count in zip(case, parts, strict=True)) for case in cases
     )
+
+
+def flat_cases(*parts: int, dim: int, exact: bool = False, empty: bool = True) -> tuple[tuple[Shape, ...], ...]:
+    """A shape for each tensor, of which this dimension is cut into so many parts, each with a single element of it if
+    they are `exact`; some without elements if `empty`."""
+    shapes: tuple[Shape, ...] = ((4, 3, 5, 33), (6, 5, 2, 20), (1, 1, 1), (17, 1, 2), (2, 3, 64, 101), (33, 3, 37))
+    shapes += ((0, 2, 5), (5, 2, 0)) if empty else ()
+    sizes = [1 if exact else max(1, shape[dim]) for shape in shapes]
+    alike = [with_size(shape, dim, size) for shape, size in zip(shapes, sizes, strict=True)]
+    return tuple(tuple(with_size(shape, dim, shape[dim] * count) for count in parts) for shape in alike)
+
+
+def with_size(shape: Shape, dim: int, size: int) -> Shape:
+    """A shape with another size of a dimension."""
+    return *shape[:dim], size, *shape[dim % len(shape) + 1 :]
 
 
 def changed(args: Sequence[Any], place: int, change: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
