@@ -158,6 +158,8 @@ def _isolated_environment(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GIT_CONFIG_GLOBAL", str(world / "gitconfig"))
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        # Who copies a repository that all workers look at would meet its lock now and then.
+        patch.setenv("GIT_OPTIONAL_LOCKS", "0")
         base = tmp_path_factory.getbasetemp()
         patch.setenv("KERNELGEN_TEST_RUN", str(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base))
         patch.setenv("XDG_CACHE_HOME", str(world / "cache"))

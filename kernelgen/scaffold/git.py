@@ -54,6 +54,8 @@ def run(
         environment = {name: value for name, value in environment.items() if not name.startswith("GIT_")} | _NEUTRAL
     if index:
         environment["GIT_INDEX_FILE"] = str(index)
+    # A look at the user's repository does not write its index anew, and so is never in the way of their own commit.
+    environment["GIT_OPTIONAL_LOCKS"] = "0"
     quiet = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false")
     command = ["git", "-C", str(folder), *quiet, *arguments]
     try:

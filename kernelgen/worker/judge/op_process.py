@@ -266,8 +266,10 @@ class OpProcess:
             if file == inode and name[:1] == ["/memfd:inputs"]:
                 begin, end = (int(bound, 16) for bound in bounds.split("-"))
                 mappings.append((begin, end, int(offset, 16)))
-        found = ([a - begin + offset for begin, end, offset in mappings if begin <= a < end] for a in addresses)
-        return [next(iter(places), None) for places in found]
+        return [
+            next((address - begin + offset for begin, end, offset in mappings if begin <= address < end), None)
+            for address in addresses
+        ]
 
     def read(self, address: int, nbytes: int) -> Tensor:
         """A copy of its memory, in bytes.
