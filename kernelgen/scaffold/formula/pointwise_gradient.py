@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kernelgen.scaffold.formula import parts
+from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
@@ -41,7 +41,7 @@ def backward(
     computes of scalars."""
     if paths[0]["backward"] is None:
         return None
-    inputs = _inputs(paths[0], tensors)
+    inputs = differentiated(paths[0], tensors)
     if not inputs:
         return None
     operator = _operator(schema, tensors, scalars, results, inputs)
@@ -90,48 +90,21 @@ def backward(
     return facts
 
 
-@dataclass(frozen=True)
-class _Operator:
-    """The operator of the gradient: its entry, and the names of the gradients that it is given (`grads`), of the
-    results at the places `differentiable`."""
-
-    entry: dict[str, Any]
-    grads: list[str]
-    differentiable: list[int]
-
-    def places(self) -> dict[str, dict[str, Any]]:
-        return {argument["name"]: argument for argument in self.entry["arguments"]}
-
-    def words(self) -> dict[str, str]:
-        return {argument["name"]: argument["cpp"] for argument in self.entry["arguments"]}
-
-    def pairs(self) -> list[tuple[str, int]]:
-        """Each gradient that it is given, with the place of its result."""
-        return list(zip(self.grads, self.differentiable, strict=True))
-
-
-def _inputs(path: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The tensors that have a gradient."""
-    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
-    outputs = parts.first_of_results(path["backward"])
-    return [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
-
-
 def _operator(
     schema: Mapping[str, Any],
     tensors: Sequence[Mapping[str, Any]],
     scalars: Sequence[Mapping[str, Any]],
     results: Sequence[Mapping[str, Any]],
     inputs: Sequence[Mapping[str, Any]],
-) -> _Operator:
+) -> GradientOperator:
     differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
     grads = names_of_grads(results, differentiable, schema["arguments"])
     entry = with_free_names(parse(schema_text(schema, tensors, scalars, grads, inputs)).entry())
-    return _Operator(entry, grads, differentiable)
+    return GradientOperator(entry, grads, differentiable)
 
 
 def _given(
-    operator: _Operator, tensors: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]
+    operator: GradientOperator, tensors: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """What it is given of the forward: gradients of results, and the arguments."""
     places, of_results = operator.places(), [(grad, results[i]) for grad, i in operator.pairs()]
@@ -150,7 +123,7 @@ def _gradients(entry: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) ->
 
 def _graphs(
     paths: Sequence[Mapping[str, Any]],
-    operator: _Operator,
+    operator: GradientOperator,
     parameters: Mapping[str, str],
     names_of_parts: Mapping[tuple[str, int], str],
 ) -> list[tuple[Mapping[str, bool], Graph]]:
@@ -170,7 +143,7 @@ def _note_unchanged(
     gradients: Sequence[dict[str, Any]],
     graphs: Sequence[Graph],
     written: Sequence[Mapping[str, Any]],
-    operator: _Operator,
+    operator: GradientOperator,
     results: Sequence[Mapping[str, Any]],
     inputs: Sequence[Mapping[str, Any]],
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
+from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import free_name
@@ -54,7 +55,7 @@ def backward(
     Notes in `computed` what it computes of scalars."""
     if path["backward"] is None:
         return None, []
-    inputs = _inputs(path, tensors)
+    inputs = differentiated(path, tensors)
     if not inputs:
         return None, []
     operator = _operator(schema, path, tensors, scalars, results, parameters, inputs, None if part_names else forward)
@@ -108,35 +109,14 @@ def backward(
 
 
 @dataclass(frozen=True)
-class _Operator:
-    """The operator of the gradient: its entry; the names of the gradients that it is given (`grads`, of the results at
-    the places `differentiable`) and of the results that it reads, at the places `reads`; the numbers that the forward
-    saves for it; and its trace."""
+class _Operator(GradientOperator):
+    """With the names of the results that it reads, at the places `reads`; the numbers that the forward saves for it;
+    and its trace."""
 
-    entry: dict[str, Any]
-    grads: list[str]
-    differentiable: list[int]
     read_results: list[str]
     reads: list[int]
     saved: list[SavedNumber]
     traced: Mapping[str, Any]
-
-    def places(self) -> dict[str, dict[str, Any]]:
-        return {argument["name"]: argument for argument in self.entry["arguments"]}
-
-    def words(self) -> dict[str, str]:
-        return {argument["name"]: argument["cpp"] for argument in self.entry["arguments"]}
-
-    def pairs(self) -> list[tuple[str, int]]:
-        """Each gradient that it is given, with the place of its result."""
-        return list(zip(self.grads, self.differentiable, strict=True))
-
-
-def _inputs(path: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The tensors that have a gradient."""
-    floating = [tensor for tensor in tensors if tensor["dtype"] == "float"]
-    outputs = parts.first_of_results(path["backward"])
-    return [tensor for tensor, (output, _) in zip(floating, outputs, strict=True) if output is not None]
 
 
 def _operator(
