@@ -274,7 +274,8 @@ def run_at_once(
 
     def in_turn(event: Event) -> None:
         with turn:
-            on_event(event)
+            if not is_over.is_set():  # Else it says that a worker died, which was ended below.
+                on_event(event)
 
     with ThreadPoolExecutor(len(requests)) as pool:
         running = [pool.submit(run, python, request, in_turn, limit_s, started=started) for request in requests]

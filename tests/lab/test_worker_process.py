@@ -3,9 +3,11 @@
 import _thread
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,27 @@ def test_what_was_done_before_ctrl_c_is_kept(run):
     finished, events = run({"first 4": "hangs"}, on_event=interrupt)
     assert not finished
     assert names(events, "passed") == EVERY[:4]
+
+
+def test_what_ctrl_c_ends_at_once_is_no_crash(run, tmp_path):
+    """SIGUSR1 stands for SIGINT, which a process in the background may ignore."""
+    events = []
+
+    def interrupt(event):
+        events.append(event)
+        if event["event"] == "passed" and len(names(events, "passed")) == 2:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    def end(*_):
+        raise KeyboardInterrupt
+
+    request = {"work": "jobs.some", "project": str(tmp_path), "what": {"first 1": "hangs"}}
+    handler = signal.signal(signal.SIGUSR1, end)
+    try:
+        assert not worker_process.run_at_once(Path(sys.executable), [request, request], interrupt)
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    assert {event["event"] for event in events} == {"start", "passed"}
 
 
 def test_a_worker_that_cannot_start(run, tmp_path):
