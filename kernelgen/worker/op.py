@@ -15,6 +15,9 @@ from kernelgen.errors import LabError
 from kernelgen.worker.mutation import on_copies
 
 Sizes = Mapping[str, int]
+# The public names of a lab.py; and what refuses one, by whether it is as it should be and a sentence that says that.
+Names = Mapping[str, Any]
+Check = Callable[[bool, str], None]
 
 # A device of fuzz: the CUDA kernels, on CPU tensors. The worker's environment chooses the library that holds them.
 EMULATED = "emulated"
@@ -180,48 +183,11 @@ def read(name: str, module: ModuleType) -> Op:
         check(key in names, f"{key} is missing")
     for key in ("OP", "REFERENCE", "inputs"):
         check(callable(names[key]), f"{key} should be a function")
-    dtypes = tuple(names["DTYPES"])
-    cpu_dtypes = tuple(names.get("CPU_DTYPES", dtypes))
-    for key, some in (("DTYPES", dtypes), ("CPU_DTYPES", cpu_dtypes)):
-        check(bool(some) and all(isinstance(d, torch.dtype) for d in some), f"{key} should hold torch dtypes")
-    bench = tuple(names.get("BENCH_DTYPES", dtypes[:1]))
-    check(set(bench) <= set(dtypes) & set(cpu_dtypes), "BENCH_DTYPES should be some of DTYPES, and of CPU_DTYPES")
-    domain = dict(names["DOMAIN"])
-    check(bool(domain) and all(_is_range(r) for r in domain.values()), "DOMAIN should hold (smallest, largest) by size")
-    check(not set(domain) & set(RESERVED), f"no size can be named {', '.join(RESERVED)}")
-    parameters = inspect.signature(names["inputs"]).parameters
-    taken = list(parameters)[1:]
-    defaults = {key: parameters[key].default for key in taken if parameters[key].default is not inspect.Parameter.empty}
-    check(set(taken) == set(domain), f"DOMAIN names {', '.join(domain)}, and inputs takes {', '.join(taken) or 'none'}")
-    cases = {key: dict(names.get(key, {})) for key in ("CASES", "CPU_CASES")}
-    for key, table in cases.items():
-        for case, sizes in table.items():
-            given = set(domain) - set(defaults) <= set(sizes) <= set(domain)
-            check(given, f"{key}[{case!r}] should give {', '.join(domain)}")
-    huge = set(names.get("HUGE") or domain)
-    check(set(domain) - set(defaults) <= huge <= set(domain), f"HUGE should give {', '.join(domain)}")
-    edges = {key: tuple(values) for key, values in dict(names.get("EDGES", {})).items()}
-    check(set(edges) <= set(domain), f"EDGES should name sizes of DOMAIN: {', '.join(domain)}")
-    repeatable = names.get("REPEATABLE", True)
-    check(
-        repeatable is True or isinstance(repeatable, float) or callable(repeatable),
-        "REPEATABLE should be True, a tolerance or a function of the sizes",
-    )
-    allowed_error = names.get("ALLOWED_ERROR")
-    check(allowed_error is None or callable(allowed_error), "ALLOWED_ERROR should be a function of the arguments")
-    mutates, gradient = tuple(names.get("MUTATES", ())), bool(names.get("GRADIENT", True))
-    check(all(type(place) is int and place >= 0 for place in mutates), "MUTATES should hold positions of arguments")
-    check(not (mutates and gradient), "GRADIENT should be False, since the op writes to its arguments")
+    rules = _read_rules(names, check)
     return Op(
         name=name,
         function=names["OP"],
-        reference=on_copies(names["REFERENCE"], mutates),
-        dtypes=dtypes,
-        cpu_dtypes=cpu_dtypes,
-        bench_dtypes=bench,
-        domain={key: (low, high) for key, (low, high) in domain.items()},
-        cases=cases["CASES"],
-        cpu_cases=cases["CPU_CASES"] or cases["CASES"],
+        reference=on_copies(names["REFERENCE"], rules["mutates"]),
         inputs=names["inputs"],
         bytes_moved=names.get("bytes_moved"),
         flops=names.get("flops"),
@@ -232,15 +198,63 @@ def read(name: str, module: ModuleType) -> Op:
         estimates=dict(names.get("ESTIMATES", {})),
         shape_classes=dict(names.get("SHAPE_CLASSES", {})),
         untuned=dict(names.get("UNTUNED", {})),
-        repeatable=repeatable,
-        gradient=gradient,
-        huge=names.get("HUGE"),
-        defaults=defaults,
-        edges=edges,
         contiguous=bool(names.get("CONTIGUOUS", True)),
-        allowed_error=allowed_error,
-        mutates=mutates,
+        **_read_dtypes(names, check),
+        **_read_sizes(names, check),
+        **rules,
     )
+
+
+def _read_dtypes(names: Names, check: Check) -> dict[str, tuple[torch.dtype, ...]]:
+    dtypes = tuple(names["DTYPES"])
+    cpu_dtypes = tuple(names.get("CPU_DTYPES", dtypes))
+    for key, some in (("DTYPES", dtypes), ("CPU_DTYPES", cpu_dtypes)):
+        check(bool(some) and all(isinstance(d, torch.dtype) for d in some), f"{key} should hold torch dtypes")
+    bench = tuple(names.get("BENCH_DTYPES", dtypes[:1]))
+    check(set(bench) <= set(dtypes) & set(cpu_dtypes), "BENCH_DTYPES should be some of DTYPES, and of CPU_DTYPES")
+    return {"dtypes": dtypes, "cpu_dtypes": cpu_dtypes, "bench_dtypes": bench}
+
+
+def _read_sizes(names: Names, check: Check) -> dict[str, Any]:
+    """The domain, and the tables whose sizes are the domain's."""
+    domain = dict(names["DOMAIN"])
+    check(bool(domain) and all(_is_range(r) for r in domain.values()), "DOMAIN should hold (smallest, largest) by size")
+    check(not set(domain) & set(RESERVED), f"no size can be named {', '.join(RESERVED)}")
+    parameters = inspect.signature(names["inputs"]).parameters
+    taken = list(parameters)[1:]
+    defaults = {key: parameters[key].default for key in taken if parameters[key].default is not inspect.Parameter.empty}
+    check(set(taken) == set(domain), f"DOMAIN names {', '.join(domain)}, and inputs takes {', '.join(taken) or 'none'}")
+    needed = set(domain) - set(defaults)
+    cases = {key: dict(names.get(key, {})) for key in ("CASES", "CPU_CASES")}
+    for key, table in cases.items():
+        for case, sizes in table.items():
+            check(needed <= set(sizes) <= set(domain), f"{key}[{case!r}] should give {', '.join(domain)}")
+    check(needed <= set(names.get("HUGE") or domain) <= set(domain), f"HUGE should give {', '.join(domain)}")
+    edges = {key: tuple(values) for key, values in dict(names.get("EDGES", {})).items()}
+    check(set(edges) <= set(domain), f"EDGES should name sizes of DOMAIN: {', '.join(domain)}")
+    return {
+        "domain": {key: (low, high) for key, (low, high) in domain.items()},
+        "defaults": defaults,
+        "cases": cases["CASES"],
+        "cpu_cases": cases["CPU_CASES"] or cases["CASES"],
+        "huge": names.get("HUGE"),
+        "edges": edges,
+    }
+
+
+def _read_rules(names: Names, check: Check) -> dict[str, Any]:
+    """What the judge holds the op to, beside its reference."""
+    repeatable = names.get("REPEATABLE", True)
+    check(
+        repeatable is True or isinstance(repeatable, float) or callable(repeatable),
+        "REPEATABLE should be True, a tolerance or a function of the sizes",
+    )
+    allowed_error = names.get("ALLOWED_ERROR")
+    check(allowed_error is None or callable(allowed_error), "ALLOWED_ERROR should be a function of the arguments")
+    mutates, gradient = tuple(names.get("MUTATES", ())), bool(names.get("GRADIENT", True))
+    check(all(type(place) is int and place >= 0 for place in mutates), "MUTATES should hold positions of arguments")
+    check(not (mutates and gradient), "GRADIENT should be False, since the op writes to its arguments")
+    return {"repeatable": repeatable, "allowed_error": allowed_error, "mutates": mutates, "gradient": gradient}
 
 
 def tensor_device(device: str) -> str:
