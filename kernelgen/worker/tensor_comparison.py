@@ -67,28 +67,9 @@ def compare(
         check_kind(name, result, plain)
     dtype = results[0].dtype
     result, plain, exact = map(_together, (results, plains, exacts))
-    if dtype in ROUNDED_INTEGERS:
-        allowed, right = torch.zeros_like(exact), (result == plain) | is_integer_right(result, exact)
-    elif not dtype.is_floating_point and not dtype.is_complex:
-        allowed, right = torch.zeros_like(exact), result == plain
-    else:
+    if dtype.is_floating_point or dtype.is_complex:
         is_rounded = dtype.itemsize == 1 and exacts[0].dtype != dtype
-        half_step = half_a_step(dtype, exact) if is_rounded else None
-        allowed = allowed_error(dtype, plain, exact, half_step, terms)
-        for pair in allowed_errors:
-            others = [_together(side) for side in pair]
-            undetermined = None
-            if pair[0][0].dtype == torch.float64:
-                # An infinite factor of what cancels but for roundings: infinity of either sign, or NaN.
-                undetermined = ~exact.isfinite() & ~others[0].isfinite() & ~same_kind(*others)
-            if is_rounded:
-                # Of the reference in float64 here and there, neither is rounded.
-                more = half_step + 2 * excess(dtype, *others, is_rounded=pair[0][0].dtype == dtype)
-            else:
-                more = allowed_error(dtype, *others)
-            beside.add(more, undetermined)
-        if beside.allowed is not None:
-            allowed = torch.maximum(allowed, beside.allowed)
+        allowed = _allowed(dtype, plain, exact, allowed_errors, beside, is_rounded=is_rounded, terms=terms)
         if any(error is not None for error in lost):
             allowed = allowed + torch.cat([_spread(error, of) for error, of in zip(lost, results, strict=True)])
         error = (result - exact).abs()
@@ -99,16 +80,53 @@ def compare(
             right |= result == 0
         if beside.undetermined is not None:
             right |= beside.undetermined & ~result.isfinite()
+    else:
+        allowed, right = torch.zeros_like(exact), result == plain
+        if dtype in ROUNDED_INTEGERS:
+            right |= is_integer_right(result, exact)
     if not right.all():
-        where = _worst(right, (result - exact).abs() - allowed)
         shape = tuple(as_float64(results[0]).shape)
-        place = torch.unravel_index(torch.tensor(where % (right.numel() // len(results))), shape) if shape else ()
-        text = _sentence(f"{name}{list(map(int, place))}", result[where], exact[where], allowed[where])
-        text += _extent(right.view(len(results), -1))
+        text = _mismatch(name, result, exact, allowed, right.view(len(results), -1), shape)
         raise MismatchError(name, text + (STALE if _is_stale(results, plains) else ""))
     error = (result - exact).abs()
     share = torch.where(error > 0, error / allowed, 0)  # What is right otherwise, such as a NaN, has no error.
     return min(1.0, float(share[share.isfinite()].max())) if share.isfinite().any() else 0.0
+
+
+def _allowed(
+    dtype: torch.dtype,
+    plain: Tensor,
+    exact: Tensor,
+    allowed_errors: Sequence[Sequence[Sequence[Tensor]]],
+    beside: Beside,
+    *,
+    is_rounded: bool,
+    terms: int,
+) -> Tensor:
+    """The error that is allowed of each element; `beside` gets what the pairs of `allowed_errors` allow."""
+    half_step = half_a_step(dtype, exact) if is_rounded else None
+    allowed = allowed_error(dtype, plain, exact, half_step, terms)
+    for pair in allowed_errors:
+        others = [_together(side) for side in pair]
+        undetermined = None
+        if pair[0][0].dtype == torch.float64:
+            # An infinite factor of what cancels but for roundings: infinity of either sign, or NaN.
+            undetermined = ~exact.isfinite() & ~others[0].isfinite() & ~same_kind(*others)
+        if is_rounded:
+            # Of the reference in float64 here and there, neither is rounded.
+            more = half_step + 2 * excess(dtype, *others, is_rounded=pair[0][0].dtype == dtype)
+        else:
+            more = allowed_error(dtype, *others)
+        beside.add(more, undetermined)
+    return allowed if beside.allowed is None else torch.maximum(allowed, beside.allowed)
+
+
+def _mismatch(name: str, result: Tensor, exact: Tensor, allowed: Tensor, right: Tensor, shape: Sequence[int]) -> str:
+    """Says which element is wrong by most, and how many are; `right` has a row for each draw, of this shape."""
+    where = _worst(right.flatten(), (result - exact).abs() - allowed)
+    place = torch.unravel_index(torch.tensor(where % right[0].numel()), tuple(shape)) if shape else ()
+    text = _sentence(f"{name}{list(map(int, place))}", result[where], exact[where], allowed[where])
+    return text + _extent(right)
 
 
 def compare_coarsely(name: str, result: Tensor, plain: Tensor, hint: str = "") -> None:
