@@ -187,9 +187,8 @@ def fuzz(
         options: the rest of the request, as worker/fuzz.py has it.
     """
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    chosen = [*(["--device", device] if device else []), *(["--gpu", gpu] if gpu else [])]
-    chosen += [] if perturb is None else ["--perturb", str(perturb)]
-    chosen += ["--trust", trust] if trust else []
+    given = {"--device": device, "--gpu": gpu, "--perturb": perturb, "--trust": trust}
+    chosen = [word for name, value in given.items() if value not in (None, "") for word in (name, str(value))]
     report = FuzzReport({name: OpReport(name) for name in selection.ops}, seed, named, chosen, device or "?")
 
     def on_event(event: Event) -> None:
@@ -200,10 +199,9 @@ def fuzz(
         if op := report.ops.get(event.get("op", "")):
             show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.cases_planned)
 
-    deadline = None if seconds is None else time.time() + seconds
     facts = {
         "seed": seed,
-        "deadline": deadline,
+        "deadline": None if seconds is None else time.time() + seconds,
         "device": device,
         "gpu": gpu,
         "environment": {**ENVIRONMENT, **(variables or {})},
@@ -218,9 +216,13 @@ def fuzz(
         requests = [{**request, "part": (number, parts)} for number in range(parts)]
         report.finished = worker_process.run_at_once(selection.python, requests, on_event, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
-        for op in report.ops.values():
-            # A domain may have fewer cases than are run by default.
-            is_whole = op.cases >= op.cases_by_default or (seconds is None and not options.get("count"))
-            if op.passed and is_whole and not (op.failures or op.problem or op.note):
-                proven.record(selection.root, selection.package, op.name, report.name, op.passed, seed)
+        _record_proofs(selection, report, by_default=seconds is None and not options.get("count"))
     return report
+
+
+def _record_proofs(selection: Selection, report: FuzzReport, *, by_default: bool) -> None:
+    """Records the ops of which as many cases passed as are run by default, or all that a domain has."""
+    for op in report.ops.values():
+        is_whole = by_default or op.cases >= op.cases_by_default
+        if op.passed and is_whole and not (op.failures or op.problem or op.note):
+            proven.record(selection.root, selection.package, op.name, report.name, op.passed, report.seed)
