@@ -62,7 +62,6 @@ class ComparedVersion:
     def open(self, case: str, dtype: str) -> dict[str, Any]:
         """Warm a case up; the seconds of its fastest call, and whether torch runs one thread."""
         self._faults, self._remarks = [], []
-        self.timed = None
         self.timed = self.judge.case(self.sizes[case], self.dtypes[dtype], backward=self.backward)
         pids = [process.pid for process in self.judge.processes]
         self.watch = machine_state.watch(self.judge.device, pids)

@@ -77,7 +77,9 @@ def _short_warm_up(monkeypatch):
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_case_is_measured_whole(judge, backward):
     rates = {"copy_bytes_per_s": 1e9, "matrix_flops_per_s": {"float32": 1e9}}
+    before = judge.case({"n": 2000}, torch.float32, backward=backward)
     timed = judge.case({"n": 1000}, torch.float32, backward=backward)
+    assert (before.sets, len(timed.sets)) == ([], 1)
     assert measure.add_peers(timed, judge, ["torch"]) == {}
     case = measured(timed, judge, 25, rates)
     json.dumps(case)

@@ -14,7 +14,7 @@ import torch
 from kernelgen.protocol import OP
 from kernelgen.worker import machine_state
 from kernelgen.worker.compare import ComparedVersion
-from kernelgen.worker.judge import comparison, wall
+from kernelgen.worker.judge import comparison, gpu_memory, wall
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
@@ -155,6 +155,46 @@ def test_results_that_are_views(cheat, fault):
     assert fault in faults(cheat, **names)
     assert faults(right, **names) == ""
     assert faults(cheat, **{**names, "REFERENCE": cheat}) == ""
+
+
+class OpenedReader(CpuReader):
+    """As on a GPU, whose memory is read where it was opened before."""
+
+    is_open = False
+
+    def read(self, results):
+        return super().read(results) if self.is_open else None
+
+    def open(self):
+        self.is_open = True
+
+    def close(self):
+        self.is_open = False
+
+
+def test_memory_that_has_to_be_opened(monkeypatch):
+    """It is before the clock runs, so that the op need not run again for a check; and is not when the op frees it."""
+    timed = made(double_plus_one)
+    (process,) = timed._processes
+    reader = timed._readers[process] = OpenedReader(process)
+    timed.fresh()
+    timed.sample(OP)
+    with monkeypatch.context() as patches:
+        patches.setattr(timed, "run", None)
+        assert timed.check().fault is None
+    asked = []
+    monkeypatch.setattr(process, "ask", lambda do, **_: asked.append((do, reader.is_open)))
+    timed.place(timed.sets)
+    assert asked == [("inputs", False)]
+    reader.open()
+    timed.forget()
+    assert not reader.is_open
+    monkeypatch.setattr(timed, "_is_cuda", True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: asked.append(("empty", reader.is_open)))
+    monkeypatch.setattr(gpu_memory, "taken", lambda: 2**40)
+    reader.open()
+    assert "1024.0 GiB" in timed.hoards()
+    assert asked[1:] == [("free_memory", False), ("empty", False)]
 
 
 def test_a_peer_that_is_held_back(monkeypatch):

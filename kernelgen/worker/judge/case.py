@@ -146,6 +146,7 @@ class JudgedCase:
         ]
         cotangents = [[of_set[id(t)] for t in inputs.cotangents] for inputs, of_set in zip(sets, places, strict=True)]
         self._armed.clear()
+        self._close_readers()  # The processes free the graphs and results of the sets before.
         for process in self._processes:
             process.ask("inputs", arena=handle, sets=described, cotangents=cotangents)
 
@@ -166,6 +167,8 @@ class JudgedCase:
         for name in self.functions:
             for first in range(0, len(self.sets), batch):
                 self.run(name, list(range(first, first + batch)))
+                # Later results lie there, too: so those of a sample can be read as they were when the clock stopped.
+                self._readers[self.functions[name]].open()
             self._learn_layout(name)
         if self._idle:
             self._empty_s = self._time_of_empty_batches()
@@ -178,8 +181,14 @@ class JudgedCase:
     # ---- Samples ----------------------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """Frees its inputs, and lets the op return other layouts from now on; `fresh` has to follow."""
+        """Frees its inputs and the memory of the op that it reads from, and lets the op return other layouts from now
+        on; `fresh` has to follow."""
         self.sets, self._layouts, self._last = [], {}, None
+        self._close_readers()
+
+    def _close_readers(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
 
     def _learn_layout(self, name: str) -> None:
         """The results of the first call say how those of later calls have to lie in memory."""
@@ -338,6 +347,7 @@ class JudgedCase:
         """A fault if the op's process holds so much of the GPU's memory that the judge lacks it."""
         if not self._is_cuda:
             return None
+        self._close_readers()
         for process in self._processes:
             process.ask("free_memory")
         torch.cuda.empty_cache()

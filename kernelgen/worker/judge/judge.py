@@ -104,12 +104,18 @@ class Judge(LoadedOp):
             raise LabError(f"{op.name} does not load: {error}.") from error
         self._idle = None if self._is_cuda else self._start(self._trusted)
         self._peers: OpProcess | None = None
+        self._case: JudgedCase | None = None
         self._noise = NoiseTape(self.device)
 
     def case(self, sizes: Mapping[str, int], dtype: torch.dtype, *, backward: bool) -> JudgedCase:
-        """A case of the op alone."""
+        """A case of the op alone. The case before is forgotten, and what both sides keep of the GPU's memory freed."""
+        if self._case:
+            self._case.forget()
+            for process in self.processes if self._is_cuda else ():
+                process.ask("free_memory")
         drawing = Drawing(self.op, sizes, dtype, self.device, self._noise, backward=backward)
-        return JudgedCase(drawing, {"op": self.process}, self.arena, self._idle, self._taken)
+        self._case = JudgedCase(drawing, {"op": self.process}, self.arena, self._idle, self._taken)
+        return self._case
 
     def peers(self) -> OpProcess:
         """The process that runs the peers, which is started when it is first asked for."""

@@ -35,6 +35,9 @@ class CpuReader:
     def open(self) -> None:
         """Has the process tell where its last results lie."""
 
+    def close(self) -> None:
+        """Lets go of the process' memory, which it could not free otherwise."""
+
 
 class GpuReader(CpuReader):
     """Reads from allocations of a process on a GPU. It can open them only by a word of the process, which goes on then:
@@ -60,6 +63,9 @@ class GpuReader(CpuReader):
             self._memory.open(self._allocations())
         except (RuntimeError, ValueError) as error:
             raise CallError(f"its results cannot be read: {error}") from None
+
+    def close(self) -> None:
+        self._memory.close()
 
     def _allocations(self) -> list[Any]:
         return self._process.ask("allocations")["allocations"]
