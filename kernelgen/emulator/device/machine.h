@@ -17,6 +17,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "clocks.h"
@@ -92,6 +93,7 @@ struct Thread {
   OwnClock own;
   ViewPointer view;
   const BlockClock* known_of_block = nullptr;
+  FencedView published[kLevels];
   uint32_t polls = 0;  // Atomic reads.
 };
 
@@ -143,7 +145,7 @@ struct Block {
   bool started = false;
   std::shared_ptr<struct BarrierVotes> votes;  // See ptx_warps.cpp.
   std::map<uint32_t, PhaseClock> mbarriers;    // By their offset.
-  std::map<uintptr_t, Published> published;    // By the atomic operations on its shared memory.
+  std::unordered_map<uintptr_t, Published> published;  // By the atomic operations on its shared memory.
   uint32_t engines = 0;                        // Asynchronous units, by number: see clocks.h.
   Gathering exited;                            // What the threads that have exited knew and did.
   Stamp last_exit = 0;
@@ -231,7 +233,7 @@ struct Launch {
   std::deque<std::function<void()>> pending = {};       // See `later`.
   std::map<const void*, SharedVariable> variables = {};
   std::vector<uint8_t> valid = {};  // Of each four bytes of the window, which belong to a variable: a mask.
-  std::map<uintptr_t, Published> published = {};  // By atomic operations on global memory.
+  std::unordered_map<uintptr_t, Published> published = {};  // By atomic operations on global memory.
   const char *host_stack_begin = nullptr, *host_stack_end = nullptr;
   // Offsets in the window: of dynamic shared memory (0 until the kernel uses it), of the gap after it, and of its end.
   uint32_t dynamic = 0, gap = 0, end = 0;
