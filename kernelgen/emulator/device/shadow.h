@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include <cstring>
+#include <bit>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -32,12 +32,20 @@ struct Entry {
   uint8_t bytes = 0;  // Which of the four.
   uint8_t flags = 0;
   Unit unit = Unit::kThread;
-  uint8_t unused = 0;  // No padding, so that two entries are compared as bytes.
+  uint8_t unused = 0;  // No padding, so that entries are compared as three words.
 
   uint32_t block() const { return component >> kIndexBits; }
   uint32_t index() const { return component & kIndexMask; }
   bool writes() const { return flags & kWrites; }
   bool atomic() const { return flags & kAtomic; }
+  bool operator==(const Entry& other) const {
+    struct Words {
+      uint64_t first, second;
+      uint32_t third;
+    } __attribute__((packed));
+    const auto a = std::bit_cast<Words>(*this), b = std::bit_cast<Words>(other);
+    return ((a.first ^ b.first) | (a.second ^ b.second) | (a.third ^ b.third)) == 0;
+  }
 };
 static_assert(std::has_unique_object_representations_v<Entry>);
 
@@ -53,7 +61,10 @@ struct CellState {
   bool operator==(const CellState& other) const {
     if (count != other.count || written != other.written || may_read != other.may_read) return false;
     if (may_write != other.may_write || keeps_written != other.keeps_written) return false;
-    return memcmp(few, other.few, count * sizeof(Entry)) == 0;
+    for (int i = 0; i < count; ++i) {
+      if (few[i] != other.few[i]) return false;
+    }
+    return true;
   }
 };
 
