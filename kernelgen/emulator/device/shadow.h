@@ -51,7 +51,7 @@ static_assert(std::has_unique_object_representations_v<Entry>);
 
 // All that a cell mostly holds.
 struct CellState {
-  static constexpr int kFew = 4;
+  static constexpr int kFew = 3;
   Entry few[kFew];
   uint8_t count = 0;  // In `few`.
   uint8_t written = 0, may_read = 0, may_write = 0;
