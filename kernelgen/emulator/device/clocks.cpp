@@ -340,9 +340,11 @@ void meet(const std::vector<Thread*>& threads, Gathering& others) {
 
 void tell_lanes(Warp& warp, uint32_t lanes) {
   ClockPointer known;
+  const View* latest = nullptr;  // Mostly all lanes have the same view.
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     const ViewPointer& view = warp.threads[std::countr_zero(rest)].view;
-    if (view) known = join(known, view->known);
+    if (view.get() != latest) known = join(known, view ? view->known : nullptr);
+    latest = view.get();
   }
   ViewPointer before, after;  // Lanes that have the same view get the same new one.
   for (uint32_t rest = known ? lanes : 0; rest; rest &= rest - 1) {
@@ -393,6 +395,7 @@ ViewPointer without_fences(const View& view) {
 const ViewPointer& fenced_view(Thread& thread, int level) {
   const ClockPointer known = thread.view ? thread.view->fenced[level] : nullptr;
   const ClockPointer proxied = thread.view ? thread.view->proxied : nullptr;
+  if (!thread.published) thread.published = std::make_unique<FencedView[]>(kLevels);
   FencedView& latest = thread.published[level];
   const bool is_latest = latest.view && latest.own.fenced[level] == thread.own.fenced[level] &&
                          latest.own.proxied == thread.own.proxied && latest.known == known && latest.proxied == proxied;

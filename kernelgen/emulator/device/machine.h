@@ -93,7 +93,7 @@ struct Thread {
   OwnClock own;
   ViewPointer view;
   const BlockClock* known_of_block = nullptr;
-  FencedView published[kLevels];
+  std::unique_ptr<FencedView[]> published;  // By level; of threads that have published something.
   uint32_t polls = 0;  // Atomic reads.
 };
 
