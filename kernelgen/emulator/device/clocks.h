@@ -87,7 +87,7 @@ class Gathering {
   std::vector<Arrival> arrivals_;
 };
 
-// What a thread's relaxed writes publish after a fence, and what that was made of: one fence often precedes many writes.
+// What a thread's relaxed writes publish after a fence, and what that was made of: many writes may follow one fence.
 struct FencedView {
   OwnClock own;
   ClockPointer known, proxied;

@@ -37,17 +37,16 @@ struct SharedMatrix {
   void for_each_element(int first, int rows, const F& visit) const {
     switch (type) {
       case Type::kF16:
-        return for_each_decoded<uint16_t>(first, rows, visit, [values = half_values()](uint16_t bits) {
-          return values[bits];
-        });
+        return for_each_decoded<uint16_t>(
+            first, rows, visit, [values = half_values()](uint16_t bits) { return values[bits]; });
       case Type::kBf16:
         return for_each_decoded<uint16_t>(first, rows, visit, [](uint16_t bits) { return bfloat_value(bits); });
       case Type::kTf32:
-        return for_each_decoded<uint32_t>(first, rows, visit, [](uint32_t bits) {
-          return element_value(Type::kTf32, bits);
-        });
+        return for_each_decoded<uint32_t>(
+            first, rows, visit, [](uint32_t bits) { return element_value(Type::kTf32, bits); });
       default:
-        return for_each_decoded<uint8_t>(first, rows, visit, [this](uint8_t bits) { return element_value(type, bits); });
+        return for_each_decoded<uint8_t>(
+            first, rows, visit, [this](uint8_t bits) { return element_value(type, bits); });
     }
   }
 
@@ -150,7 +149,7 @@ struct Product {
   bool adds, negates, saturates;
   Type type_a;
   int columns, depth, issued = 0;  // m64n{columns}k{depth}.
-  Stamp stamp;  // Its number in the warpgroup.
+  Stamp stamp;                     // Its number in the warpgroup.
   Gathering issuers;
   ViewPointer checked_for;             // The last warp's, on whose behalf its reads of `b` were checked.
   std::unique_ptr<SharedMatrix> a, b;  // `a` is null where registers hold that operand.
