@@ -220,8 +220,24 @@ BlockPointer compressed(const Block& block, const std::vector<Stamp>& stamps) {
   return clock;
 }
 
+// The same of a single thread.
+ClockPointer clock_of(const Block& block, uint32_t thread, Stamp stamp) {
+  auto clock = std::make_shared<BlockClock>();
+  if (block.threads == 1) {
+    clock->all = stamp;
+  } else {
+    clock->threads.emplace_back(thread, stamp);
+  }
+  return std::make_shared<Clock>(Clock{{{block.id, std::move(clock)}}});
+}
+
 template <typename Arrivals, typename StampOf>
 ClockPointer clock_of(const Arrivals& arrivals, const StampOf& stamp_of) {
+  if (arrivals.size() == 1) {
+    const auto& arrival = arrivals[0];
+    const Stamp stamp = stamp_of(arrival.own);
+    return stamp ? clock_of(*arrival.block, arrival.thread, stamp) : nullptr;
+  }
   std::map<const Block*, std::vector<Stamp>> blocks;
   for (const auto& arrival : arrivals) {
     if (!stamp_of(arrival.own)) continue;
@@ -324,9 +340,11 @@ void meet(const std::vector<Thread*>& threads, Gathering& others) {
 
 void tell_lanes(Warp& warp, uint32_t lanes) {
   ClockPointer known;
+  const View* latest = nullptr;  // Mostly all lanes have the same view.
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     const ViewPointer& view = warp.threads[std::countr_zero(rest)].view;
-    if (view) known = join(known, view->known);
+    if (view.get() != latest) known = join(known, view ? view->known : nullptr);
+    latest = view.get();
   }
   ViewPointer before, after;  // Lanes that have the same view get the same new one.
   for (uint32_t rest = known ? lanes : 0; rest; rest &= rest - 1) {
@@ -360,33 +378,63 @@ uint64_t group_of(const Thread& thread, int level) {
   return level == 1 ? uint64_t(2) << 32 | block.cluster->blocks[0]->id : 0;
 }
 
+// What a thread learns by reading what was published: threads mostly read the same from many variables.
+ViewPointer view_of_reader(const ViewPointer& published, int level, bool acquires) {
+  static Memo<ViewPointer> memo;
+  return memo.get(published, nullptr, 2 * level + acquires, [&] {
+    auto seen = std::make_shared<View>(View{.proxied = published->proxied});
+    (acquires ? seen->known : seen->seen[level]) = published->known;
+    return seen;
+  });
+}
+
+ViewPointer without_fences(const View& view) {
+  return std::make_shared<View>(View{.known = view.known, .proxied = view.proxied});
+}
+
+const ViewPointer& fenced_view(Thread& thread, int level) {
+  const ClockPointer known = thread.view ? thread.view->fenced[level] : nullptr;
+  const ClockPointer proxied = thread.view ? thread.view->proxied : nullptr;
+  if (!thread.published) thread.published = std::make_unique<FencedView[]>(kLevels);
+  FencedView& latest = thread.published[level];
+  const bool is_latest = latest.view && latest.own.fenced[level] == thread.own.fenced[level] &&
+                         latest.own.proxied == thread.own.proxied && latest.known == known && latest.proxied == proxied;
+  if (!is_latest) {
+    Gathering gathering;
+    release_fenced(thread, Scope(level), gathering);
+    latest = {thread.own, known, proxied, without_fences(*gathering.view())};
+  }
+  return latest.view;
+}
+
 }  // namespace
+
+void Published::publish(uint64_t group, const ViewPointer& view) {
+  ViewPointer& published = by_group_[group];
+  published = join(published, view);
+}
 
 void Published::note(Thread& thread, bool reads, bool writes, Scope scope, bool acquire, bool releases) {
   const int widest = std::min(int(scope), kLevels - 1);
   for (int level = 0; reads && level <= widest; ++level) {
     const auto published = by_group_.find(group_of(thread, level));
     if (published == by_group_.end() || !published->second) continue;
-    auto seen = std::make_shared<View>(View{.proxied = published->second->proxied});
-    (acquire ? seen->known : seen->seen[level]) = published->second->known;
-    learn(thread, seen);
+    learn(thread, view_of_reader(published->second, level, acquire));
   }
   if (!writes) return;
   if (!reads) by_group_.clear();  // The value of a read-modify-write continues what was published; that of a store not.
-  for (int level = 0; level <= widest; ++level) {
+  if (releases) {
     Gathering gathering;
-    if (releases) {
-      gathering.add(thread);
-    } else if (thread.own.fenced[level] || (thread.view && thread.view->fenced[level])) {
-      release_fenced(thread, Scope(level), gathering);
-    } else {
-      continue;
-    }
-    auto view = std::make_shared<View>(View{.known = gathering.view()->known, .proxied = gathering.view()->proxied});
-    ViewPointer& published = by_group_[group_of(thread, level)];
-    published = join(published, view);
+    gathering.add(thread);
+    const ViewPointer view = without_fences(*gathering.view());
+    for (int level = 0; level <= widest; ++level) publish(group_of(thread, level), view);
+    ++thread.own.now;
+    return;
   }
-  if (releases) ++thread.own.now;
+  for (int level = 0; level <= widest; ++level) {
+    const bool is_fenced = thread.own.fenced[level] || (thread.view && thread.view->fenced[level]);
+    if (is_fenced) publish(group_of(thread, level), fenced_view(thread, level));
+  }
 }
 
 }  // namespace emulator

@@ -87,6 +87,13 @@ class Gathering {
   std::vector<Arrival> arrivals_;
 };
 
+// What a thread's relaxed writes publish after a fence, and what that was made of: many writes may follow one fence.
+struct FencedView {
+  OwnClock own;
+  ClockPointer known, proxied;
+  ViewPointer view;
+};
+
 // A thread's view changes by these alone. `release` begins the thread's next stamp: what it passed on is before that.
 void learn(Thread& thread, const ViewPointer& view);
 void release(Thread& thread, Gathering& into);
@@ -122,6 +129,8 @@ class Published {
 
  private:
   std::map<uint64_t, ViewPointer> by_group_;
+
+  void publish(uint64_t group, const ViewPointer& view);
 };
 
 }  // namespace emulator

@@ -17,6 +17,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "clocks.h"
@@ -92,7 +93,8 @@ struct Thread {
   OwnClock own;
   ViewPointer view;
   const BlockClock* known_of_block = nullptr;
-  uint32_t polls = 0;  // Atomic reads.
+  std::unique_ptr<FencedView[]> published;  // By level; of threads that have published something.
+  uint32_t polls = 0;                       // Atomic reads.
 };
 
 // An instruction that lanes of a warp execute together, and the lanes that have reached it.
@@ -139,13 +141,13 @@ struct Block {
   std::vector<std::unique_ptr<Warp>> warps;
   Barrier barriers[16];
   int threads, live, free_registers = 0;
-  int loads_under_way = 0;              // By the copy engine, to this block's shared memory.
+  int loads_under_way = 0;  // By the copy engine, to this block's shared memory.
   bool started = false;
-  std::shared_ptr<struct BarrierVotes> votes;  // See ptx_warps.cpp.
-  std::map<uint32_t, PhaseClock> mbarriers;    // By their offset.
-  std::map<uintptr_t, Published> published;    // By the atomic operations on its shared memory.
-  uint32_t engines = 0;                        // Asynchronous units, by number: see clocks.h.
-  Gathering exited;                            // What the threads that have exited knew and did.
+  std::shared_ptr<struct BarrierVotes> votes;          // See ptx_warps.cpp.
+  std::map<uint32_t, PhaseClock> mbarriers;            // By their offset.
+  std::unordered_map<uintptr_t, Published> published;  // By the atomic operations on its shared memory.
+  uint32_t engines = 0;                                // Asynchronous units, by number: see clocks.h.
+  Gathering exited;                                    // What the threads that have exited knew and did.
   Stamp last_exit = 0;
   std::vector<struct Cell*> remote_cells;  // That other blocks have used.
 };
@@ -203,8 +205,8 @@ struct Machine {
 
 extern Machine machine;
 
-// Whether the calling thread has a CUDA context. One that is started later gets it from the first call of the runtime that
-// needs it; until then functions of the driver fail.
+// Whether the calling thread has a CUDA context. One that is started later gets it from the first call of the runtime
+// that needs it; until then functions of the driver fail.
 extern thread_local bool has_context;
 
 // The order of threads and the pace of asynchronous operations from here on.
@@ -231,7 +233,7 @@ struct Launch {
   std::deque<std::function<void()>> pending = {};       // See `later`.
   std::map<const void*, SharedVariable> variables = {};
   std::vector<uint8_t> valid = {};  // Of each four bytes of the window, which belong to a variable: a mask.
-  std::map<uintptr_t, Published> published = {};  // By atomic operations on global memory.
+  std::unordered_map<uintptr_t, Published> published = {};  // By atomic operations on global memory.
   const char *host_stack_begin = nullptr, *host_stack_end = nullptr;
   // Offsets in the window: of dynamic shared memory (0 until the kernel uses it), of the gap after it, and of its end.
   uint32_t dynamic = 0, gap = 0, end = 0;

@@ -35,15 +35,29 @@ struct SharedMatrix {
   // Calls visit(row, k, value) for the elements of some rows from `first` on, in pieces of 16 bytes.
   template <typename F>
   void for_each_element(int first, int rows, const F& visit) const {
-    const int elements = 16 / size, depth = 32 / size;
+    switch (type) {
+      case Type::kF16:
+        return for_each_decoded<uint16_t>(
+            first, rows, visit, [values = half_values()](uint16_t bits) { return values[bits]; });
+      case Type::kBf16:
+        return for_each_decoded<uint16_t>(first, rows, visit, [](uint16_t bits) { return bfloat_value(bits); });
+      case Type::kTf32:
+        return for_each_decoded<uint32_t>(
+            first, rows, visit, [](uint32_t bits) { return element_value(Type::kTf32, bits); });
+      default:
+        return for_each_decoded<uint8_t>(
+            first, rows, visit, [this](uint8_t bits) { return element_value(type, bits); });
+    }
+  }
+
+  template <typename Bits, typename F, typename Decode>
+  void for_each_decoded(int first, int rows, const F& visit, const Decode& decode) const {
+    constexpr int kElements = 16 / sizeof(Bits), kDepth = 32 / sizeof(Bits);
     for (int row = first; row < first + rows; row += mn_major ? 8 : 1) {
-      for (int k = 0; k < depth; k += mn_major ? 1 : elements) {
-        const char* const piece = block->async_shared + address_of(row, k);
-        for (int i = 0; i < elements; ++i) {
-          uint32_t bits = 0;
-          memcpy(&bits, piece + i * size, size);
-          visit(mn_major ? row + i : row, mn_major ? k : k + i, element_value(type, bits));
-        }
+      for (int k = 0; k < kDepth; k += mn_major ? 1 : kElements) {
+        Bits piece[kElements];
+        memcpy(piece, block->async_shared + address_of(row, k), sizeof(piece));
+        for (int i = 0; i < kElements; ++i) visit(mn_major ? row + i : row, mn_major ? k : k + i, decode(piece[i]));
       }
     }
   }
@@ -135,7 +149,7 @@ struct Product {
   bool adds, negates, saturates;
   Type type_a;
   int columns, depth, issued = 0;  // m64n{columns}k{depth}.
-  Stamp stamp;  // Its number in the warpgroup.
+  Stamp stamp;                     // Its number in the warpgroup.
   Gathering issuers;
   ViewPointer checked_for;             // The last warp's, on whose behalf its reads of `b` were checked.
   std::unique_ptr<SharedMatrix> a, b;  // `a` is null where registers hold that operand.
@@ -167,18 +181,24 @@ struct Product {
     }
   }
 
+  // Of eight columns in turn, each of four lanes has two.
   template <typename T>
   void add_row(Accumulator& sum, int row, const T* result) const {
     const bool is_float = sum.type == Type::kF32;
-    for (int column = 0; column < columns; ++column) {
-      const int lane = row % 8 * 4 + column / 2 % 4, i = column / 8 * 4 + row / 8 * 2 + column % 2;
-      double& value = sum.values[i * kLanes + lane];
-      const T addend = negates ? -result[column] : result[column];
-      if (!adds) value = 0;
-      if (is_float) {
-        value = float(value) + float(addend);
-      } else {
-        sum.add(value, addend, saturates);
+    for (int column = 0; column < columns; column += 8) {
+      double* const values = &sum.values[(column / 8 * 4 + row / 8 * 2) * kLanes + row % 8 * 4];
+      if (!adds) {
+        std::fill_n(values, 4, 0);
+        std::fill_n(values + kLanes, 4, 0);
+      }
+      for (int i = 0; i < 8; ++i) {
+        double& value = values[i % 2 * kLanes + i / 2];
+        const T addend = negates ? -result[column + i] : result[column + i];
+        if (is_float) {
+          value = float(value) + float(addend);
+        } else {
+          sum.add(value, addend, saturates);
+        }
       }
     }
   }

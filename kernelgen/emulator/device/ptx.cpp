@@ -51,9 +51,10 @@ void execute(Assembly& assembly, const uint64_t* values) {
   const Program& program = *assembly.program;
   if (program.needed > machine.capability) fail_capability(assembly);
   constexpr size_t kFew = 48;
-  uint64_t few[kFew] = {};
+  uint64_t few[kFew];
   std::vector<uint64_t> many(program.registers > kFew ? program.registers : 0);
   uint64_t* const registers = many.empty() ? few : many.data();
+  if (many.empty()) std::fill_n(few, program.registers, 0);
   uint64_t carry = 0;
   for (size_t next = 0; next < program.instructions.size();) {
     const Instruction& instruction = program.instructions[next++];

@@ -112,13 +112,13 @@ double decode(uint32_t bits, const Format& format) {
   return sign * std::ldexp(double(units), int(field ? field : 1) - bias - format.fraction_bits);
 }
 
-float half_value(uint16_t bits) {
+const float* half_values() {
   static const std::vector<float> values = [] {
     std::vector<float> table(1 << 16);
     for (uint32_t i = 0; i < table.size(); ++i) table[i] = float(decode(i, kHalf));
     return table;
   }();
-  return values[bits];
+  return values.data();
 }
 
 uint16_t half_bits(double x, Rounding rounding) {

@@ -64,7 +64,11 @@ constexpr Format kE4m3 = {4, 3, false}, kE5m2 = {5, 2, true};
 uint32_t encode(double x, const Format& format, Rounding rounding, bool saturates, bool ties_away = false);
 double decode(uint32_t bits, const Format& format);
 
-float half_value(uint16_t bits);
+// By their bits.
+const float* half_values();
+inline float half_value(uint16_t bits) {
+  return half_values()[bits];
+}
 uint16_t half_bits(double x, Rounding rounding = Rounding::kNearest);
 inline float bfloat_value(uint16_t bits) {
   return __builtin_bit_cast(float, uint32_t(bits) << 16);

@@ -6,12 +6,31 @@
 
 namespace emulator {
 
+namespace {
+
+// Never destroyed, since cells may outlive a static variable.
+auto& spare_vectors = *new std::vector<std::unique_ptr<std::vector<Entry>>>;
+
+}  // namespace
+
+void Cell::KeepForOthers::operator()(std::vector<Entry>* entries) const {
+  constexpr size_t kMostKept = 64;
+  std::unique_ptr<std::vector<Entry>> owner(entries);
+  if (entries->capacity() > kMostKept) return;
+  entries->clear();
+  spare_vectors.push_back(std::move(owner));
+}
+
 void Cell::add(const Entry& entry) {
   if (count < kFew) {
     few[count++] = entry;
     return;
   }
-  if (!more) more = std::make_unique<std::vector<Entry>>();
+  if (!more) {
+    if (spare_vectors.empty()) spare_vectors.push_back(std::make_unique<std::vector<Entry>>());
+    more.reset(spare_vectors.back().release());
+    spare_vectors.pop_back();
+  }
   more->push_back(entry);
 }
 

@@ -2,8 +2,9 @@
 
 #pragma once
 
-#include <algorithm>
+#include <bit>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "accesses.h"
@@ -31,17 +32,26 @@ struct Entry {
   uint8_t bytes = 0;  // Which of the four.
   uint8_t flags = 0;
   Unit unit = Unit::kThread;
+  uint8_t unused = 0;  // No padding, so that entries are compared as three words.
 
   uint32_t block() const { return component >> kIndexBits; }
   uint32_t index() const { return component & kIndexMask; }
   bool writes() const { return flags & kWrites; }
   bool atomic() const { return flags & kAtomic; }
-  bool operator==(const Entry&) const = default;
+  bool operator==(const Entry& other) const {
+    struct Words {
+      uint64_t first, second;
+      uint32_t third;
+    } __attribute__((packed));
+    const auto a = std::bit_cast<Words>(*this), b = std::bit_cast<Words>(other);
+    return ((a.first ^ b.first) | (a.second ^ b.second) | (a.third ^ b.third)) == 0;
+  }
 };
+static_assert(std::has_unique_object_representations_v<Entry>);
 
 // All that a cell mostly holds.
 struct CellState {
-  static constexpr int kFew = 2;
+  static constexpr int kFew = 3;
   Entry few[kFew];
   uint8_t count = 0;  // In `few`.
   uint8_t written = 0, may_read = 0, may_write = 0;
@@ -51,12 +61,19 @@ struct CellState {
   bool operator==(const CellState& other) const {
     if (count != other.count || written != other.written || may_read != other.may_read) return false;
     if (may_write != other.may_write || keeps_written != other.keeps_written) return false;
-    return std::equal(few, few + count, other.few);
+    for (int i = 0; i < count; ++i) {
+      if (few[i] != other.few[i]) return false;
+    }
+    return true;
   }
 };
 
 struct Cell : CellState {
-  std::unique_ptr<std::vector<Entry>> more;
+  // Emptied vectors keep their memory for other cells: most cells of a tile need one at the same time.
+  struct KeepForOthers {
+    void operator()(std::vector<Entry>* entries) const;
+  };
+  std::unique_ptr<std::vector<Entry>, KeepForOthers> more;
 
   template <typename F>
   bool any(const F& test) const {
