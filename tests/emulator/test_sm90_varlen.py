@@ -47,6 +47,8 @@ CASES = {
     # More of them than threads list tiles.
     "many": Case(tuple(i * 37 % 60 for i in range(150)), tuple(i * 29 % 150 for i in range(150)), 4, 1, causal=True),
     "two steps": Case((70, 0, 129, 1), (90, 7, 200, 65), 3, dim=96, causal=True),
+    # Of so many keys of 128 dimensions that blocks do not draw.
+    "turns without drawing": Case((70, 9), (1030, 1090), 3, dim=128, causal=True),
     "in any order": Case((70, 0, 300, 1, 128), (90, 7, 129, 65, 0), 3, 4, 2, causal=True, ordered=False),
 }
 

@@ -37,6 +37,7 @@ extern "C" int scratch_sizes(const Shape* shape, int64_t ordered, int64_t* sizes
     return 0;
   };
   if (shape->dim == 96) return sm90::visit_backward_tile<96, true>(p, of_tile);
+  if (shape->dim == 128) return sm90::visit_backward_tile<128, true>(p, of_tile);
   return ordered ? sm90::visit_backward_tile<64, true>(p, of_tile) : sm90::visit_backward_tile<64, false>(p, of_tile);
 }
 
@@ -77,5 +78,6 @@ extern "C" cudaError_t backward(
   p.progress = progress;
   p.tile_lists = tile_lists;
   if (p.dim == 96) return sm90::backward<float16, 96, true>(p, nullptr);
+  if (p.dim == 128) return sm90::backward<float16, 128, true>(p, nullptr);
   return ordered ? sm90::backward<float16, 64, true>(p, nullptr) : sm90::backward<float16, 64, false>(p, nullptr);
 }
