@@ -49,8 +49,8 @@ FAULTS = [
     # Decoding: pages of a step, marks of rows without keys, more rows than a tile has, rows of no sequence.
     ("flash_attention_paged", "paged_rows.cuh", "place.number, i)", "place.number, 0)"),
     ("flash_attention_paged", "attention_decode.cuh", "marks ? kNoKeys : sum", "sum"),
-    ("flash_attention_paged", "decode.cu", "row += kDecodeRows", "row += rows"),
-    ("flash_attention_paged", "decode.cu", "end = number + 2", "end = number + 1"),
+    ("flash_attention_paged", "decode.cu", "row += kDecodeRows", "row += sequence.mask().queries"),
+    ("flash_attention_paged", "decode.cu", " || !sequence.leaves_rows()) return", " || true) return"),
     # New rows' places, and rotation.
     ("append_to_cache", "kernel.cu", "p.lengths[sequence] - p.sequences.end(sequence) + row", "p.lengths[sequence]"),
     ("append_to_cache", "kernel.cu", "if (sequence == p.sequences.count) return;", ""),

@@ -109,19 +109,17 @@ class EvictionPolicy {
  public:
   __device__ explicit EvictionPolicy(Eviction eviction) {
     if constexpr (kHasEvictionPolicies) {
-      if (eviction == Eviction::kFirst) {
-        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
-      } else if (eviction == Eviction::kLast) {
-        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy_));
-      } else {
-        asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
-      }
+      uint64_t first, last;  // Without branches, which would keep the compiler from mixing this with other work.
+      asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+      asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
+      asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy_));
+      policy_ = eviction == Eviction::kFirst ? first : eviction == Eviction::kLast ? last : policy_;
     }
   }
 
-  // The i-th 16 bytes from an aligned pointer on; zeros, without a memory access, if not `valid`.
-  __device__ Vector<uint32_t, 4> load(const void* pointer, int64_t i, bool valid) const {
-    Vector<uint32_t, 4> words{};
+  // The i-th 16 bytes from an aligned pointer on; `words`, without a memory access, if not `valid`.
+  __device__ Vector<uint32_t, 4> load(
+      const void* pointer, int64_t i, bool valid, Vector<uint32_t, 4> words = {}) const {
     const auto* const from = static_cast<const Vector<uint32_t, 4>*>(pointer) + i;
     if constexpr (kHasEvictionPolicies) {
       asm volatile(

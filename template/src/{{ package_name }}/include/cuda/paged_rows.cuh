@@ -42,8 +42,9 @@ struct PagedRows {
   }
 };
 
-// Sixteen such rows at a time, by a warp that looks their pages up before it reads them.
-template <typename T>
+// Sixteen such rows at a time, by a warp that looks their pages up before it reads them. `kOnePage`: they lie in one
+// page, since pages have sixteen rows or more, and the first of them is a multiple of sixteen.
+template <typename T, bool kOnePage>
 struct PagedSteps {
   struct Place {
     int number;  // The page's of row i % 16, for lane i: as it is in the table, so that nobody waits for it here.
@@ -53,14 +54,17 @@ struct PagedSteps {
 
   // Of the rows from `first_row` on. Nothing is looked up for those from `end` on.
   __device__ Place place_of(int first_row, int end) const {
-    const int row = first_row + threadIdx.x % 16;
+    const int row = kOnePage ? first_row : first_row + threadIdx.x % 16;
     return {row < end ? rows.pages.numbers[row >> rows.pages.shift] : 0};
   }
   // Of row i of them.
   __device__ Page page_of(const Place& place, int i) const {
-    return rows.pages.page_of_number(__shfl_sync(0xffffffff, place.number, i));
+    return rows.pages.page_of_number(kOnePage ? place.number : __shfl_sync(0xffffffff, place.number, i));
   }
-  __device__ const T* row(Page page, int row) const { return rows.of_page(page, row); }
+  __device__ const T* row(Page page, int first_row, int i) const {
+    if constexpr (kOnePage) return rows.of_page(page, first_row) + i * rows.stride;
+    return rows.of_page(page, first_row + i);
+  }
 };
 
 #endif

@@ -17,6 +17,7 @@
 // packed (attention_packed_rows.cuh), and which has in place of key_rows
 //
 //   step_rows<T>(view, head)    the keys, or the values, of iterations: StridedSteps below, or steps over pages
+//   begin(row)                  the first key that a row attends to
 //
 // What such steps have to look up before they know an address, `Place`, is read two iterations ahead. A lane gets what
 // its own rows need of that, a `Page` each, at the start of the iteration in which it reads them.
@@ -24,6 +25,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "attention_decode_grid.h"
 #include "attention_rows.cuh"
@@ -59,16 +61,9 @@ struct StridedSteps {
   // Of the 16 rows from this one on, less those from `end` on; and of row i of them. By a warp.
   __device__ Place place_of(int, int) const { return {}; }
   __device__ Page page_of(const Place&, int) const { return {}; }
-  // A row, on that page.
-  __device__ const T* row(const Page&, int row) const { return first + int64_t(row) * stride; }
+  // Row i of them, on that page.
+  __device__ const T* row(const Page&, int first_row, int i) const { return first + int64_t(first_row + i) * stride; }
 };
-
-// A chunk of a row; zeros, without a memory access, if that is not to be read.
-template <typename T>
-__device__ Chunk read_chunk(const T* row, int chunk, bool reads) {
-  if (!reads) return {};
-  return load<kChunk / 2>(reinterpret_cast<const uint32_t*>(row), chunk);
-}
 
 // The state of a warp. In mma.sync's fragments, lane i has row (or column) i / 4 and pair i % 4 of the other direction.
 template <typename T, int D, typename Problem>
@@ -85,7 +80,7 @@ struct Warp {
   const Problem& p;
   int outer = threadIdx.x % kWarpSize / 4, inner = threadIdx.x % 4;
   const EvictionPolicy eviction;  // Of keys and values.
-  Chunk queries[kPanels];         // Of row `outer`: chunk 4 panel + inner.
+  Chunk queries[kPanels] = {};    // Of row `outer`: chunk 4 panel + inner.
   Chunk keys[2][kPanels];         // Of keys outer and outer + 8: the same chunks.
   Chunk values[4][kHalves];       // Of keys 2 inner, 2 inner + 1, and those + 8: chunk 8 half + outer.
   float scores[4];                // Of keys outer and outer + 8: rows 2 inner and 2 inner + 1.
@@ -94,14 +89,22 @@ struct Warp {
 
   __device__ explicit Warp(const Problem& p) : p(p), eviction(p.eviction) {}
 
-  // fetch
-  __device__ void fetch_query(const T* row) {
+  // fetch: nothing if not `valid`.
+  __device__ void fetch_query(const T* row, bool valid = true) {
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
       const int chunk = 4 * panel + inner;
-      queries[panel] = read_chunk(row, chunk, chunk < p.dim / kChunk);
+      queries[panel] = eviction.load(row, chunk, valid && chunk < p.dim / kChunk, queries[panel]);
     }
   }
+  // For the next tile.
+  __device__ void restart() {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) max[i] = -INFINITY, sum[i] = 0;
+#pragma unroll
+    for (auto& block : out) block[0] = block[1] = block[2] = block[3] = 0;
+  }
+
   // Which of an iteration's keys, and of its values, this lane has.
   __device__ int key_of(int i) const { return outer + 8 * i; }
   __device__ int value_of(int i) const { return 2 * inner + i % 2 + i / 2 * 8; }
@@ -126,12 +129,12 @@ struct Warp {
   __device__ void fetch_keys(const Steps& steps, const StepPages<Steps>& pages, int first, int end) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int key = first + key_of(i);
-      const T* const row = steps.row(pages.keys[i], key);
+      const bool valid = first + key_of(i) < end;
+      const T* const row = steps.row(pages.keys[i], first, key_of(i));
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
         const int chunk = 4 * panel + inner;
-        keys[i][panel] = eviction.load(row, chunk, key < end && chunk < p.dim / kChunk);
+        keys[i][panel] = eviction.load(row, chunk, valid && chunk < p.dim / kChunk);
       }
     }
   }
@@ -139,12 +142,12 @@ struct Warp {
   __device__ void fetch_values(const Steps& steps, const StepPages<Steps>& pages, int first, int end) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int key = first + value_of(i);
-      const T* const row = steps.row(pages.values[i], key);
+      const bool valid = first + value_of(i) < end;
+      const T* const row = steps.row(pages.values[i], first, value_of(i));
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         const int chunk = 8 * half + outer;
-        values[i][half] = eviction.load(row, chunk, key < end && chunk < value_dims<D>(p) / kChunk);
+        values[i][half] = eviction.load(row, chunk, valid && chunk < value_dims<D>(p) / kChunk);
       }
     }
   }
@@ -254,16 +257,28 @@ __device__ void merge(
     int kv_head,
     int row,
     int dimension) {
+  // Without loops: a kernel that runs for microseconds waits for its instructions, too.
+  constexpr int kMaxWarps = max_decode_warps(D);
   const int warps = blockDim.x / kWarpSize;
+  float maxes[kMaxWarps], sums[kMaxWarps], outs[kMaxWarps];
+#pragma unroll
+  for (int warp = 0; warp < kMaxWarps; ++warp) {
+    const PartialRow<D>& partial = rows[warp * kDecodeRows];
+    const bool is_there = warp < warps;
+    maxes[warp] = is_there ? partial.max : -INFINITY;
+    sums[warp] = is_there ? partial.sum : 0;
+    outs[warp] = is_there ? partial.out[dimension] : 0;
+  }
   float max = -INFINITY;
-  for (int warp = 0; warp < warps; ++warp) max = fmaxf(max, rows[warp * kDecodeRows].max);
+#pragma unroll
+  for (const float warp_max : maxes) max = fmaxf(max, warp_max);
   const float base = max == -INFINITY ? 0 : max;
   float sum = 0, out = 0;
-  for (int warp = 0; warp < warps; ++warp) {
-    const PartialRow<D>& partial = rows[warp * kDecodeRows];
-    const float factor = exp2_fast((partial.max - base) * p.score.scale_log2);
-    sum += factor * partial.sum;
-    out += factor * partial.out[dimension];
+#pragma unroll
+  for (int warp = 0; warp < kMaxWarps; ++warp) {
+    const float factor = exp2_fast((maxes[warp] - base) * p.score.scale_log2);
+    sum += factor * sums[warp];
+    out += factor * outs[warp];
   }
   const auto& mask = sequence.mask();
   const bool attends = mask.begin(row) != mask.end(row);
@@ -295,58 +310,122 @@ constexpr int shared_bytes(int warps) {
   return warps * kDecodeRows * sizeof(PartialRow<D>);
 }
 
-// Computes up to 8 rows of a head of keys, from first_row on, with a split of the keys: by a block. `kSinks`: there are
-// sinks, and keys are not split.
-template <typename T, int D, bool kSinks, typename Problem, typename Sequence>
-__device__ void decode_tile(
-    const Problem& p, const Sequence& sequence, uint8_t* shared, int kv_head, int first_row, int split) {
-  auto* const partial_rows = reinterpret_cast<PartialRow<D>*>(shared);
-  const int warp_index = threadIdx.x / kWarpSize, warps = blockDim.x / kWarpSize;
-  const auto& mask = sequence.mask();
-  const auto end_row = [&] { return min(first_row + kDecodeRows, mask.queries); };
+// Up to 8 rows of a head of keys, from first_row on.
+template <typename Sequence>
+struct Tile {
+  Sequence sequence;
+  int kv_head, first_row;
 
+  __device__ int end_row() const { return min(first_row + kDecodeRows, sequence.mask().queries); }
+  __device__ int last_row() const { return max(end_row() - 1, 0); }
+  // Rows that may be marked may be missing.
+  __device__ bool has_rows() const { return !Sequence::kMarksRows || end_row() > first_row; }
+};
+
+// The keys of a tile that a warp reads, from `first` on, and their values.
+template <typename Steps>
+struct KeyStream {
+  using Place = typename Steps::Place;
+  Steps keys, values;
+  int first, end;
+};
+
+// Where the keys of a stream's first two iterations are.
+template <typename Stream>
+struct FirstPlaces {
+  typename Stream::Place first, second;
+};
+
+// Iterations go round robin to the warps of all splits. The first key of a warp, and how far it is to its next ones.
+__device__ inline int first_key(int split) {
+  return (split * (blockDim.x / kWarpSize) + threadIdx.x / kWarpSize) * kDecodeKeys;
+}
+__device__ inline int key_stride(int splits) {
+  return splits * (blockDim.x / kWarpSize) * kDecodeKeys;
+}
+
+template <typename T, typename Problem, typename Tile>
+__device__ auto key_stream(const Problem& p, const Tile& tile, int split) {
+  const auto keys = tile.sequence.template step_rows<T>(p.k, tile.kv_head);
+  const auto values = tile.sequence.template step_rows<T>(p.v, tile.kv_head);
+  // Iterations start at multiples of their keys, as pages do.
+  const int begin = tile.sequence.begin(tile.first_row) & -kDecodeKeys;
+  return KeyStream<std::decay_t<decltype(keys)>>{
+      keys, values, begin + first_key(split), tile.sequence.mask().end(tile.last_row())};
+}
+
+// Computes tiles with a split of their keys: by a block. The first keys of a tile are fetched in the last iteration of
+// the tile before, and are on their way while its outputs are merged. `kSinks`: there are sinks, and keys are not
+// split.
+template <typename T, int D, bool kSinks, typename Problem, typename Tiles>
+__device__ void decode_tiles(const Problem& p, Tiles tiles, uint8_t* shared, int split) {
+  auto* const partial_rows = reinterpret_cast<PartialRow<D>*>(shared);
+  const int warp_index = threadIdx.x / kWarpSize;
   constexpr bool kFetchesAhead = Warp<T, D, Problem>::kFetchesAhead;
   // Where what follows from a thread's place would spill: there it is computed again, and every iteration is masked.
   constexpr bool kFillsRegisters = kComputesAgain && D == 192;
   Warp<T, D, Problem> warp(p);
   // Rows past the last repeat it, and are not written.
-  warp.fetch_query(sequence.template query_rows<const T>(p.q, kv_head)[min(first_row + warp.outer, end_row() - 1)]);
+  const auto fetch_query = [&](const auto& tile, bool valid) {
+    const auto rows = tile.sequence.template query_rows<const T>(p.q, tile.kv_head);
+    warp.fetch_query(rows[min(tile.first_row + warp.outer, tile.last_row())], valid);
+  };
 
-  // Iterations go round robin to the warps of all splits.
-  const int end_key = mask.end(end_row() - 1), stride = p.splits * warps * kDecodeKeys;
-  int key = mask.begin(first_row) + (split * warps + warp_index) * kDecodeKeys;
-  const auto keys = sequence.template step_rows<T>(p.k, kv_head), values = sequence.template step_rows<T>(p.v, kv_head);
-  auto place = keys.place_of(key, end_key), next_place = keys.place_of(key + stride, end_key);
-  if (kFetchesAhead && key < end_key) {
-    const auto pages = warp.pages_of(keys, place);
-    warp.fetch_keys(keys, pages, key, end_key);
-    warp.fetch_values(values, pages, key, end_key);
+  const int stride = key_stride(p.splits);
+  fetch_query(tiles.tile(), tiles.tile().has_rows());
+  auto stream = key_stream<T>(p, tiles.tile(), split);
+  int next = stream.first;
+  auto [place, next_place] = tiles.first_places(stream, stride);
+  if (kFetchesAhead) {
+    const auto pages = warp.pages_of(stream.keys, place);
+    warp.fetch_keys(stream.keys, pages, next, stream.end);
+    warp.fetch_values(stream.values, pages, next, stream.end);
   }
+  for (bool follows = true; follows;) {
+    const auto tile = tiles.tile();
+    follows = tiles.advance();
+    bool last;
 #pragma unroll 1
-  for (; key < end_key; key += stride) {
-    // After the last iteration: zeros, without a memory access.
-    const int next = key + stride;
-    const auto pages = warp.pages_of(keys, kFetchesAhead ? next_place : place);
-    place = next_place;
-    next_place = keys.place_of(next + stride, end_key);
-    if constexpr (kFillsRegisters) compute_again_from(warp.outer, warp.inner);
-    if constexpr (!kFetchesAhead) warp.fetch_keys(keys, pages, key, end_key);
-    warp.score();
-    if constexpr (kFetchesAhead) warp.fetch_keys(keys, pages, next, end_key);
-    const bool allows_all = !kFillsRegisters && mask.allows_all(first_row, end_row(), key, key + kDecodeKeys);
-    if (!allows_all) warp.mask(mask, first_row, key);
-    // Here, behind a branch, the compiler does not move them to where the keys are still needed.
-    if constexpr (!kFetchesAhead) warp.fetch_values(values, pages, key, end_key);
-    warp.online_softmax();
-    warp.accumulate();
-    if constexpr (kFetchesAhead) warp.fetch_values(values, pages, next, end_key);
-  }
-  let_next_kernel_start();
+    do {  // At least once: a warp without keys masks them all.
+      const int key = next;
+      last = key + stride >= stream.end;
+      next = key + stride;
+      const auto pages = warp.pages_of(stream.keys, kFetchesAhead ? next_place : place);
+      place = next_place;
+      next_place = stream.keys.place_of(next + stride, stream.end);
+      if constexpr (kFillsRegisters) compute_again_from(warp.outer, warp.inner);
+      if constexpr (!kFetchesAhead) warp.fetch_keys(stream.keys, pages, key, stream.end);
+      if constexpr (Tiles::kFollowed) {
+        if (last) stream = key_stream<T>(p, tiles.tile(), split), next = stream.first;
+        if (last && !follows) stream.end = 0;
+      }
+      warp.score();
+      if constexpr (kFetchesAhead) warp.fetch_keys(stream.keys, pages, next, stream.end);
+      const auto& mask = tile.sequence.mask();
+      const bool allows_all =
+          !kFillsRegisters && mask.allows_all(tile.first_row, tile.end_row(), key, key + kDecodeKeys);
+      if (!allows_all) warp.mask(mask, tile.first_row, key);
+      // Here, behind a branch, the compiler does not move them to where the keys are still needed.
+      if constexpr (!kFetchesAhead) warp.fetch_values(stream.values, pages, key, stream.end);
+      warp.online_softmax();
+      warp.accumulate();
+      if constexpr (kFetchesAhead) warp.fetch_values(stream.values, pages, next, stream.end);
+    } while (!last);
+    if constexpr (Tiles::kFollowed) fetch_query(tiles.tile(), follows);
+    if (!follows) let_next_kernel_start();
 
-  store_rows(warp, partial_rows + warp_index * kDecodeRows);
-  __syncthreads();
-  for (int i = threadIdx.x; i < (end_row() - first_row) * D; i += blockDim.x) {
-    merge<T, D, kSinks>(p, sequence, partial_rows + i / D, split, kv_head, first_row + i / D, i % D);
+    store_rows(warp, partial_rows + warp_index * kDecodeRows);
+    __syncthreads();
+#pragma unroll 1
+    for (int i = threadIdx.x; i < (tile.end_row() - tile.first_row) * D; i += blockDim.x) {
+      const int row = tile.first_row + i / D;
+      merge<T, D, kSinks>(p, tile.sequence, partial_rows + i / D, split, tile.kv_head, row, i % D);
+    }
+    if constexpr (Tiles::kFollowed) {
+      if (!follows) break;
+      warp.restart();
+      __syncthreads();  // The next tile needs the shared memory.
+    }
   }
 }
 

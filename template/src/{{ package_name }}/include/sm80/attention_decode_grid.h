@@ -21,10 +21,15 @@ constexpr int resident_decode_warps(int width) {
   return width <= 64 ? 16 : 8;
 }
 constexpr int kMinDecodeWarps = 2;  // Of a block.
+// Whether blocks can take several tiles, one after the other. Of narrower heads so many warps are resident that nothing
+// is gained by it, and wider ones leave no registers for it.
+constexpr bool decode_blocks_stay(int width) {
+  return width == 128;
+}
 
-// Warps of a block, and splits of the keys.
+// Warps of a block, splits of the keys, and blocks of a split: one for each tile, or fewer, which take tiles in turn.
 struct DecodeGrid {
-  int warps, splits;
+  int warps, splits, blocks = 0;
 };
 
 // The iterations of a block's first warp, which no other has more of.
@@ -37,12 +42,22 @@ inline int64_t resident_decode_blocks(int width, int multiprocessors) {
   return multiprocessors * (resident_decode_warps(width) / kMinDecodeWarps);
 }
 
+// Whether the blocks of a grid that has more of them than are resident stay, and take the tiles in turn: a block that
+// begins waits for its first keys, and one that ends reads none. In a long stream blocks have drifted apart, so that
+// some begin while others read; and as multiprocessors differ in speed, blocks that begin where others end fill the GPU
+// better than equal shares.
+inline bool decode_blocks_stay(int64_t turns, int64_t iterations, int width) {
+  constexpr int64_t kLong = 50;  // Iterations of a warp.
+  return decode_blocks_stay(width) && turns > 1 && turns * iterations <= kLong;
+}
+
 // The estimated time of a grid in cycles, by constants from an H100 and an H200. `tiles` of 8 rows iterate over so many
 // steps of 16 keys.
 inline int64_t decode_cycles(int64_t tiles, int64_t steps, int width, int multiprocessors, const DecodeGrid& grid) {
   constexpr double kMemoryBytes = 2580;  // What memory delivers in a cycle.
   constexpr double kLatency = 1650;      // Of an iteration, whose keys come from memory, if nothing else is read.
   constexpr int64_t kBlock = 1000;       // To begin and end a block.
+  constexpr int64_t kTurn = 200;         // To end a tile while the next one's keys are on their way.
   constexpr int64_t kCombine = 3500;     // To launch the kernel that combines splits.
   constexpr int64_t kCombinedSplit = 30;
   const int64_t blocks = tiles * grid.splits, resident = multiprocessors * (resident_decode_warps(width) / grid.warps);
@@ -50,8 +65,9 @@ inline int64_t decode_cycles(int64_t tiles, int64_t steps, int width, int multip
   // Latency and transfer overlap, less so the nearer they are: about the cube root of the sum of their cubes.
   const double longer = std::max(kLatency, bytes / kMemoryBytes), shorter = std::min(kLatency, bytes / kMemoryBytes);
   const double iteration = longer + shorter * shorter * shorter / (3 * longer * longer);
-  const auto own = static_cast<int64_t>(decode_iterations(steps, grid) * iteration) + kBlock;
-  const int64_t cycles = ceil_div(blocks, resident) * own;
+  const int64_t iterations = decode_iterations(steps, grid), turns = ceil_div(blocks, resident);
+  const int64_t between = decode_blocks_stay(turns, iterations, width) ? kTurn : kBlock;
+  const auto cycles = static_cast<int64_t>(turns * iterations * iteration) + kBlock + (turns - 1) * between;
   return grid.splits == 1 ? cycles : cycles + kCombine + grid.splits * kCombinedSplit;
 }
 
@@ -60,7 +76,7 @@ inline int64_t decode_cycles(int64_t tiles, int64_t steps, int width, int multip
 // neighbouring memory at one time.
 inline DecodeGrid decode_grid(int64_t tiles, int keys, int width, int multiprocessors, int max_splits) {
   const int64_t steps = std::max<int64_t>(ceil_div(keys, kDecodeKeys), 1);
-  constexpr double kMargin = 0.97;
+  constexpr double kMargin = 0.96;
   DecodeGrid best{};
   int64_t least = 0;
   for (int warps = max_decode_warps(width); warps >= kMinDecodeWarps; warps /= 2) {
@@ -74,6 +90,9 @@ inline DecodeGrid decode_grid(int64_t tiles, int keys, int width, int multiproce
       if (best.warps == 0 || cycles < least * margin) best = grid, least = cycles;
     }
   }
+  const int64_t resident = multiprocessors * (resident_decode_warps(width) / best.warps);
+  const bool stay = decode_blocks_stay(ceil_div(tiles, resident), decode_iterations(steps, best), width);
+  best.blocks = static_cast<int>(stay ? resident : tiles);
   return best;
 }
 
