@@ -246,18 +246,15 @@ __device__ void store_rows(Warp<T, D, Problem>& warp, PartialRow<D>* rows) {
   }
 }
 
-// merge: writes one dimension of a row; with the first dimension, also the LSE or the softmax of a split. `rows` points
-// to the first warp's row.
-template <typename T, int D, bool kSinks, typename Problem, typename Sequence>
-__device__ void merge(
-    const Problem& p,
-    const Sequence& sequence,
-    const PartialRow<D>* rows,
-    int split,
-    int kv_head,
-    int row,
-    int dimension) {
-  // Without loops: a kernel that runs for microseconds waits for its instructions, too.
+// Over all keys of the block: a row max, a row sum, and an output that is not yet divided by it.
+struct MergedRow {
+  float max, sum, out;
+};
+
+// `rows` points to the first warp's row. Without loops or branches: all code of a kernel that runs for microseconds is
+// executed once, and has to come from memory as well.
+template <int D>
+__device__ MergedRow merge_warps(const PartialRow<D>* rows, int dimension, float scale_log2) {
   constexpr int kMaxWarps = max_decode_warps(D);
   const int warps = blockDim.x / kWarpSize;
   float maxes[kMaxWarps], sums[kMaxWarps], outs[kMaxWarps];
@@ -276,15 +273,31 @@ __device__ void merge(
   float sum = 0, out = 0;
 #pragma unroll
   for (int warp = 0; warp < kMaxWarps; ++warp) {
-    const float factor = exp2_fast((maxes[warp] - base) * p.score.scale_log2);
+    const float factor = exp2_fast((maxes[warp] - base) * scale_log2);
     sum += factor * sums[warp];
     out += factor * outs[warp];
   }
+  return {max, sum, out};
+}
+
+// merge: writes one dimension of a row; with the first dimension, also the LSE or the softmax of a split. `rows` points
+// to the first warp's row.
+template <typename T, int D, bool kSinks, typename Problem, typename Sequence>
+__device__ void merge(
+    const Problem& p,
+    const Sequence& sequence,
+    const PartialRow<D>* rows,
+    int split,
+    int kv_head,
+    int row,
+    int dimension) {
+  const MergedRow merged = merge_warps(rows, dimension, p.score.scale_log2);
+  const float max = merged.max, sum = merged.sum;
   const auto& mask = sequence.mask();
   const bool attends = mask.begin(row) != mask.end(row);
   // Scores that are all -inf give 0 / 0, as softmax does; but in a split they leave the row to the other splits.
   const bool empty = p.splits > 1 ? sum == 0 : !attends;
-  float result = empty ? 0 : out / sum;
+  float result = empty ? 0 : merged.out / sum;
   const int64_t number = split * sequence.stats_rows() + sequence.stats_row(kv_head, row);
   if (p.splits > 1) {
     const bool marks = Sequence::kMarksRows && split == 0 && !attends;
@@ -317,8 +330,8 @@ struct Tile {
   int kv_head, first_row;
 
   __device__ int end_row() const { return min(first_row + kDecodeRows, sequence.mask().queries); }
-  __device__ int last_row() const { return max(end_row() - 1, 0); }
-  // Rows that may be marked may be missing.
+  __device__ int last_row() const { return max(end_row() - 1, 0); }  // 0 if there is none.
+  // A sequence whose rows are marked may have none.
   __device__ bool has_rows() const { return !Sequence::kMarksRows || end_row() > first_row; }
 };
 
@@ -354,9 +367,10 @@ __device__ auto key_stream(const Problem& p, const Tile& tile, int split) {
       keys, values, begin + first_key(split), tile.sequence.mask().end(tile.last_row())};
 }
 
-// Computes tiles with a split of their keys: by a block. The first keys of a tile are fetched in the last iteration of
-// the tile before, and are on their way while its outputs are merged. `kSinks`: there are sinks, and keys are not
-// split.
+// Computes tiles with a split of their keys: by a block. `Tiles` says which by tile(), goes on by advance(), if there
+// is another, and has the first_places() of the first; `kFollowed`: there may be several. The first keys of a tile are
+// fetched in the last iteration of the tile before, and are on their way while its outputs are merged. `kSinks`: there
+// are sinks, and keys are not split.
 template <typename T, int D, bool kSinks, typename Problem, typename Tiles>
 __device__ void decode_tiles(const Problem& p, Tiles tiles, uint8_t* shared, int split) {
   auto* const partial_rows = reinterpret_cast<PartialRow<D>*>(shared);
