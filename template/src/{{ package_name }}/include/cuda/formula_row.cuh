@@ -164,9 +164,10 @@ struct HeldRow {
   T edges[Tensors::kInputs + 1];  // of a row that is peeled
   RowNumbers<Tensors> numbers;    // of groups that stay
 
-  // Where a kernel writes no rows, what it reads need not displace lines that kernels before have written, which would
-  // have to go to memory; nor where it is short rows, of which so many are read at once.
-  static constexpr bool kLeavesFirst = Tensors::kResults == 0 || kIsShort;
+  // Where a kernel reads more tensors than it writes, what it reads need not displace lines that kernels before have
+  // written, which would have to go to memory; nor do short rows, of which many are read at once.
+  static constexpr int kWritten = Tensors::kResults - count_bits(Kernel::kSummed);
+  static constexpr bool kLeavesFirst = Tensors::kHeldInputs > kWritten || kIsShort;
   const EvictionPolicy policy{kLeavesFirst ? Eviction::kFirst : Eviction::kLast};
 
   // The next row of the inputs that wait: a thread copies its own accesses, and no other's.
