@@ -5,6 +5,9 @@
     python benchmarks/from_functions.py --project DIR --device cpu --shards 8 [--fill-cache 16] [--json FILE]
     OMP_NUM_THREADS=1 python benchmarks/from_functions.py --project DIR --device cpu --processor-time [--json FILE]
 
+--steps measures a forward with its gradient as well: torch.compile's forward stores numbers of elements where its
+gradient reads less so, which a forward and a gradient by themselves do not show.
+
 DIR is stamped with an op of each function below, and built, if it is not there. This Python has torch and the lab.
 The op and torch.compile take turns in each case of the op's lab.py, forward and backward; on a GPU with a cold L2
 cache. A ratio is torch.compile's time over the op's: above 1, the op is faster. Most of a run is torch.compile's
@@ -87,10 +90,11 @@ class ProcessorClock(clock.CpuClock):
         return (time.process_time_ns() - start) / 1e9 / len(calls), results
 
 
-def timed_case(op: Op, case: str, dtype: torch.dtype, options: argparse.Namespace, backward: bool) -> TimedCase:
+def timed_case(op: Op, case: str, dtype: torch.dtype, options: argparse.Namespace, direction: str) -> TimedCase:
     sizes = (op.cases if options.device == "cuda" else op.cpu_cases)[case]
     own_clock = ProcessorClock() if options.processor_time else None
-    timed = TimedCase(op, sizes, dtype, options.device, backward=backward, own_clock=own_clock)
+    backward, step = direction == "backward", direction == "step"
+    timed = TimedCase(op, sizes, dtype, options.device, backward=backward, step=step, own_clock=own_clock)
     timed.functions |= {OP: op.function, COMPILED: op.peers[COMPILED]}
     return timed
 
@@ -104,19 +108,28 @@ def row(timed: TimedCase, case: str, samples: int) -> dict[str, Any]:
         for name in random.sample(list(seconds), len(seconds)):
             seconds[name].append(timed.sample(name))
     medians = {name: statistics.median(times) for name, times in seconds.items()}
-    moved = timed.op.backward_bytes_moved if timed.backward else timed.op.bytes_moved
+    op, given = timed.op, {"dtype": timed.dtype, **timed.sizes}
+    forward, backward = op.bytes_moved(**given), op.backward_bytes_moved(**given) if op.gradient else 0
+    direction = "step" if timed.step else "backward" if timed.backward else "forward"
+    moved = {"forward": forward, "backward": backward, "step": forward + backward}[direction]
     return {
         "op": timed.op.name,
         "case": case,
         "dtype": dtype_name(timed.dtype),
-        "direction": "backward" if timed.backward else "forward",
+        "direction": direction,
         "implementations": {
             name: {"median_us": 1e6 * m.value, "low_us": 1e6 * m.low, "high_us": 1e6 * m.high}
             for name, m in medians.items()
         },
-        "gbytes_per_s": moved(dtype=timed.dtype, **timed.sizes) / medians[OP].value / 1e9,
+        "gbytes_per_s": moved / medians[OP].value / 1e9,
         "ratio": medians[COMPILED].value / medians[OP].value,
     }
+
+
+def directions(op: Op, options: argparse.Namespace) -> Sequence[str]:
+    if not op.gradient:
+        return ("forward",)
+    return ("forward", "backward", "step") if options.steps else ("forward", "backward")
 
 
 def rows(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -127,8 +140,8 @@ def rows(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]
         cases = op.cases if options.device == "cuda" else op.cpu_cases
         for case in (case for case in cases if case in (options.cases or cases)):
             for dtype in (dtype for dtype in op.bench_dtypes if dtype_name(dtype) in options.dtypes):
-                for backward in (False, True) if op.gradient else (False,):
-                    timed = timed_case(op, case, dtype, options, backward)
+                for direction in directions(op, options):
+                    timed = timed_case(op, case, dtype, options, direction)
                     if options.compile_only:
                         timed.sample(COMPILED)
                     else:
@@ -138,6 +151,7 @@ def rows(project: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]
 def fill_cache(project: Path, options: argparse.Namespace) -> None:
     """Compiles each op's functions in a process of its own, so many at once as there are to be."""
     shared = ["--project", project, "--device", options.device, "--dtypes", *options.dtypes, "--compile-only"]
+    shared += ["--steps"] * options.steps
     cases = ["--cases", *options.cases] if options.cases else []
     # On a CPU, code is for a number of threads.
     variables = os.environ | (threads_of_shard(options.shards) if options.shards else ONE_THREAD)
@@ -175,6 +189,7 @@ def sharded(project: Path, options: argparse.Namespace) -> Iterator[dict[str, An
         free.put(cores[i * of_shard : (i + 1) * of_shard])
     shared = ["--project", project, "--device", options.device, "--samples", str(options.samples)]
     shared += ["--dtypes", *options.dtypes, *(["--cases", *options.cases] if options.cases else [])]
+    shared += ["--steps"] * options.steps
 
     def measure(name: str, folder: str) -> dict[str, Any]:
         mine, file = free.get(), Path(folder) / f"{name}.json"
@@ -213,6 +228,7 @@ def main() -> None:
     parser.add_argument("--ops", nargs="+", choices=list(FUNCTIONS), default=list(NAMES))
     parser.add_argument("--cases", nargs="+", help="of lab.py (default: all)")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--steps", action="store_true", help="measure a forward with its gradient as well")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--fill-cache", type=int, metavar="PROCESSES")
     parser.add_argument("--shards", type=int, metavar="PROCESSES", help="measure so many ops side by side, on a CPU")

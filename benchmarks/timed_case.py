@@ -30,6 +30,7 @@ class TimedCase:
 
     Args:
         backward: time the gradient of the outputs alone; the forward runs before, untimed.
+        step: time the forward with what it stores for the gradient, and the gradient.
         own_clock: what to time with (default: the clock of the device).
     """
 
@@ -41,9 +42,11 @@ class TimedCase:
         device: str,
         *,
         backward: bool = False,
+        step: bool = False,
         own_clock: clock.CpuClock | None = None,
     ) -> None:
-        self.op, self.sizes, self.dtype, self.device, self.backward = op, dict(sizes), dtype, device, backward
+        self.op, self.sizes, self.dtype, self.device = op, dict(sizes), dtype, device
+        self.backward, self.step = backward, step
         self.functions: dict[str, Callable[..., Any]] = {}
         self._clock = own_clock or clock.clock_for(device)
         self._sets, self._turn = [self._draw(seed) for seed in (1, 2)], 0
@@ -54,15 +57,22 @@ class TimedCase:
         return self._clock.sample([self._call(name, self._sets[self._turn % len(self._sets)])])[0]
 
     def _draw(self, seed: int) -> Inputs:
-        make = Make(self.device, self.dtype, seed=seed, requires_grad=self.backward)
+        make = Make(self.device, self.dtype, seed=seed, requires_grad=self.backward or self.step)
         return Inputs(self.op.inputs(make, **self.sizes), make)
 
     def _call(self, name: str, inputs: Inputs) -> clock.Call:
         function = self.functions[name]
-        if not self.backward:
+        if not self.backward and not self.step:
             return lambda: function(*inputs.args)
-        outputs = [out for out in evaluation.tensors(function(*inputs.args)) if out.requires_grad]
-        inputs.cotangents = inputs.cotangents or [inputs.make.cotangent(out) for out in outputs]
         leaves = [tensor for tensor in evaluation.tensors(inputs.args) if tensor.requires_grad]
-        cotangents = inputs.cotangents[: len(outputs)]
-        return lambda: torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, retain_graph=True)
+
+        def forward() -> list[Tensor]:
+            return [out for out in evaluation.tensors(function(*inputs.args)) if out.requires_grad]
+
+        def gradient(outputs: list[Tensor]) -> Any:
+            cotangents = inputs.cotangents[: len(outputs)]
+            return torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, retain_graph=not self.step)
+
+        outputs = forward()
+        inputs.cotangents = inputs.cotangents or [inputs.make.cotangent(out) for out in outputs]
+        return (lambda: gradient(forward())) if self.step else (lambda: gradient(outputs))

@@ -123,6 +123,8 @@ EMULATED += (
     "distance_bias",
     "wide_loss",
     "flags_and_counts",
+    # Sums over the rows by warps that have parts of rows.
+    "margin_by_pair",
     "sloped_softmax",
     "modulated_norm",
     "rotated_heads",

@@ -17,7 +17,7 @@ from .conftest import has_cuda_13, run, stamp
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     attention = (f"flash_attention{name}" for name in ("", "_fp8", "_paged", "_varlen"))
-    ops = [{"name": recipe, "recipe": recipe} for recipe in (*attention, "layer_norm", "quantize_fp8")]
+    ops = [{"name": recipe, "recipe": recipe} for recipe in (*attention, "layer_norm", "quantize_fp8", "rms_norm_fp8")]
     return stamp(tmp_path_factory.mktemp("spills") / "demo", ops=ops)
 
 
@@ -52,6 +52,8 @@ def project(tmp_path_factory):
         pytest.param(
             "7.5", "flash_attention_varlen/sm80/backward_queries.cu.float16-256.75.o", marks=pytest.mark.corpus
         ),
+        # Conversions of bfloat16, beside a row in registers.
+        pytest.param("7.5", "rms_norm_fp8/kernel.cu.75.o", marks=pytest.mark.corpus),
         # In code for 8.x: a ring of one stage, of sequences that differ in length.
         pytest.param("8.0", "flash_attention_varlen/sm80/backward_keys.cu.bfloat16-256.80.o", marks=pytest.mark.corpus),
         # In code for 10.0 and 12.0: the first row, until the epilogue, where four blocks share the registers.

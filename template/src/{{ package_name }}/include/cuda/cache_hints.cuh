@@ -8,6 +8,7 @@
 #pragma once
 
 #include "eviction.h"
+#include "shared_address.cuh"
 #include "vector.cuh"
 
 // For kernels that read and write every element once.
@@ -134,6 +135,32 @@ class EvictionPolicy {
       words = *from;
     }
     return words;
+  }
+
+  // The i-th group of N elements likewise; those of other sizes than 16 bytes are plain loads.
+  template <int N, typename T>
+  __device__ Vector<T, N> load(const T* pointer, int64_t i, bool valid) const {
+    Vector<T, N> vector = {};
+    if constexpr (sizeof(vector) == kVectorBytes) {
+      const auto words = load(static_cast<const void*>(pointer), i, valid);
+      vector = reinterpret_cast<const Vector<T, N>&>(words);
+    } else if (valid) {
+      vector = ::load<N>(pointer, i);
+    }
+    return vector;
+  }
+
+  // Starts the copy of a group of N elements to shared memory (cp.async).
+  template <typename T, int N>
+  __device__ void copy_async(Vector<T, N>* to, const Vector<T, N>* from) const {
+    if constexpr (kHasEvictionPolicies && sizeof(*to) == kVectorBytes) {
+      asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                   "l"(from),
+                   "l"(policy_)
+                   : "memory");
+    } else {
+      *to = *from;
+    }
   }
 
  private:

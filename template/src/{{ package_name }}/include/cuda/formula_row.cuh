@@ -135,18 +135,40 @@ struct RowNumbers {
   int64_t places[Tensors::kPlaces + 1];
 };
 
+// A warp that takes part number blockIdx.y of each of its rows: for formulas that reduce nothing, whose threads need
+// not know of each other.
+struct PartGroup : LaneGroup<kWarp> {
+  static constexpr int kThreads = 256;  // of a block, which leaves a row of partial sums
+
+  template <int kAccesses>
+  __device__ int first_access() const {
+    return blockIdx.y * kWarp * kAccesses + threadIdx.x % kWarp;
+  }
+
+  __device__ int rank() const { return blockIdx.y * kWarp + threadIdx.x % kWarp; }
+  __device__ int size() const { return gridDim.y * kWarp; }
+};
+
 // A thread's part of a row of every input but the late ones, in registers: kHeld accesses of N elements.
 template <typename Kernel, typename Tensors>
 struct HeldRow {
   using T = typename Tensors::Element;
   static constexpr int N = Kernel::kN, kHeld = Kernel::kHeld;
   // Late inputs are loaded with the others where the time of a row is that of its loads, and registers are free.
-  static constexpr bool kIsShort = Kernel::kStays && Kernel::Group::kOfOneWarp;
-  static constexpr bool kLoadsLate = Kernel::kAligned && (kHeld == 1 || kIsShort) && Kernel::kSummed == 0;
+  static constexpr bool kIsShort =
+      Kernel::Group::kOfOneWarp && Kernel::Group::kStep < kWarp && kHeld <= 2 && Kernel::kSummed == 0;
+  static constexpr bool kIsPart = std::is_same_v<typename Kernel::Group, PartGroup>;
+  static constexpr bool kLoadsLate = kIsPart || (Kernel::kAligned && (kHeld == 1 || kIsShort) && Kernel::kSummed == 0);
 
   Vector<T, N> accesses[kHeld + 1][Tensors::kInputs + 1];
   T edges[Tensors::kInputs + 1];  // of a row that is peeled
   RowNumbers<Tensors> numbers;    // of groups that stay
+
+  // Where a kernel reads more tensors than it writes, what it reads need not displace lines that kernels before have
+  // written, which would have to go to memory; nor do short rows, of which many are read at once.
+  static constexpr int kWritten = Tensors::kResults - count_bits(Kernel::kSummed);
+  static constexpr bool kLeavesFirst = Tensors::kHeldInputs > kWritten || kIsShort;
+  const EvictionPolicy policy{kLeavesFirst ? Eviction::kFirst : Eviction::kLast};
 
   // The next row of the inputs that wait: a thread copies its own accesses, and no other's.
   using Waiting = RowPipeline<T, N, kHeld, 1>;
@@ -180,7 +202,7 @@ struct HeldRow {
       for (int access = 0; access < kHeld; ++access) {
         const int number = group.template first_access<kHeld>() + access * Group::kStep;
         const bool is_vector = has_vectors && number < start.accesses;
-        accesses[access][i] = load_evict_last<N>(elements + start.first(number), 0, is_vector);
+        accesses[access][i] = policy.load<N>(elements + start.first(number), 0, is_vector);
       }
     }
     if constexpr (Kernel::kPeeled && !Kernel::kApart) load_rest(group, tensors, index, start);
@@ -200,14 +222,14 @@ struct HeldRow {
 #pragma unroll
       for (int access = 0; access < kHeld; ++access) {
         const int number = group.template first_access<kHeld>() + access * Group::kStep;
-        accesses[access][i] = load_evict_last<N>(elements, access * Group::kStep, number < start.accesses);
+        accesses[access][i] = policy.load<N>(elements, access * Group::kStep, number < start.accesses);
       }
     }
   }
 
   // Starts the copies of a row's inputs that wait; past the last row there are none.
   template <typename Group>
-  __device__ static void fetch(Waiting& waiting, const Group& group, const Tensors& tensors, int64_t row) {
+  __device__ void fetch(Waiting& waiting, const Group& group, const Tensors& tensors, int64_t row) const {
     if (tensors.waiting && row < tensors.rows.count) {
       const RowIndex index = row_index<Kernel>(tensors.rows, row);
       const typename Kernel::Start start(row, tensors.rows.n);
@@ -220,7 +242,7 @@ struct HeldRow {
         for (int access = 0; access < kHeld; ++access) {
           const int number = group.template first_access<kHeld>() + access * Group::kStep;
           const auto* const from = reinterpret_cast<const Vector<T, N>*>(elements) + access * Group::kStep;
-          if (number < start.accesses) waiting.fetch(slot, access, from);
+          if (number < start.accesses) waiting.fetch(slot, access, from, policy);
         }
         ++slot;
       }
@@ -343,6 +365,7 @@ class RowSums {
 
   template <typename Group>
   __device__ void write_row(const Group& group, const Tensors& tensors, int i, Sum* row) const {
+    if constexpr (Group::kSharesBlock) return write_sums_of_groups(group, tensors, i, row);
     // All rows of a peeled block begin alike: there are a multiple of N blocks.
     const typename Kernel::Start start(group.first(), static_cast<int>(tensors.rows.n));
 #pragma unroll
@@ -367,13 +390,14 @@ class RowSums {
   }
 
   // Of groups that share a block: the sums of all of them, in their order.
-  template <int kLanes>
-  __device__ void write_row(const LaneGroup<kLanes>&, const Tensors& tensors, int i, Sum* row) const {
-    constexpr int kAll = kHeld * kParts * kLanes;
+  template <typename Group>
+  __device__ void write_sums_of_groups(const Group& group, const Tensors& tensors, int i, Sum* row) const {
+    constexpr int kLanes = Group::kStep, kAll = kHeld * kParts * kLanes;
     const Part* const first = own_ - threadIdx.x;
+    const int first_access = group.template first_access<kHeld>() - threadIdx.x % kLanes;
     for (int number = threadIdx.x; number < kAll; number += blockDim.x) {
       const int lane = number % kLanes, part = number / kLanes % kParts, access = number / kLanes / kParts;
-      const int column = (access * kLanes + lane) * N + part * kLength;
+      const int column = (first_access + access * kLanes + lane) * N + part * kLength;
       if (column >= tensors.rows.n) continue;
       const Part* const sums = first + place(tensors, i, access, part) + lane;
       Part total = sums[0];
@@ -1298,14 +1322,14 @@ __device__ void for_each_row(const Tensors& tensors, const Formula& formula) {
     }
   } else if constexpr (Kernel::kStays) {
     typename Row::Held::Waiting waiting(shared + Row::Sums::bytes(blockDim.x, tensors.summed), __popc(tensors.waiting));
-    Row::Held::fetch(waiting, group, tensors, group.first());
+    held.fetch(waiting, group, tensors, group.first());
     held.load_some(group, tensors, group.first(), tensors.common);
     RowNumbers<Tensors> next;
     next.load(tensors, group.first());
     for (int64_t i = group.first(); group.in_turn(i, count); i += group.count()) {
       held.load_some(group, tensors, i, ~(tensors.common | tensors.waiting));
       held.take(waiting, tensors);
-      Row::Held::fetch(waiting, group, tensors, i + group.count());
+      held.fetch(waiting, group, tensors, i + group.count());
       held.numbers = next;
       next.load(tensors, i + group.count());
       Row row(group, tensors, i, 0, held, sums);
@@ -1367,6 +1391,7 @@ struct RowKernel {
   int threads;  // of a block
   int64_t groups_per_block;
   int blocks_per_group = 1;  // more than 1 for clusters
+  int parts = 1;             // of a row, which blocks take apart
 };
 
 // Whether the rows can be read by vectors.
@@ -1407,9 +1432,6 @@ constexpr int kFewLanes = 8;
 
 // So many short rows that a warp of several is better than several warps.
 constexpr int64_t kManyRows = 2048;
-
-// So many that groups which stay have several of them.
-constexpr int64_t kStayingRows = 65536;
 
 // The threads of a block for long rows: all that there can be; and the blocks that share a longer one.
 constexpr int kLongThreads = 1024;
@@ -1489,13 +1511,18 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
       return visit(RowKernel<BlockGroup, N, 1, true, 0, true>{threads_for(accesses, 1), 1});
     }
   }
-  if constexpr (kPeels && !kSums && Tensors::kLate != 0 && kHeld > 1) {
-    // Groups of short rows keep what rows have in common: else each row would load it again.
-    const bool shares = common_inputs(tensors) != 0 && tensors.rows.dimensions <= 1;
-    if (aligned && shares && accesses <= kFewLanes * kHeld / 2 && tensors.rows.count >= kStayingRows) {
-      using Group = LaneGroup<kFewLanes>;
-      return visit(
-          RowKernel<Group, N, kHeld / 2, true, 0, true, false, true>{kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
+  if constexpr (kPeels && !kSums && kHeld > 1) {
+    // As few lanes as two accesses of each suffice for: instructions are most of the time of short rows.
+    constexpr int kOfLane = 2;
+    const bool is_short = accesses <= kFewLanes * kOfLane && tensors.rows.count >= kManyRows;
+    if (aligned && is_held && is_short && tensors.rows.dimensions <= 1) {
+      constexpr int kFewest = kFewLanes / 2, kThreadsOfBlock = kLaneGroupThreads;
+      if (accesses <= kFewest * kOfLane) {
+        using Kernel = RowKernel<LaneGroup<kFewest>, N, kOfLane, true, 0, true>;
+        return visit(Kernel{kThreadsOfBlock, kThreadsOfBlock / kFewest});
+      }
+      using Kernel = RowKernel<LaneGroup<kFewLanes>, N, kOfLane, true, 0, true>;
+      return visit(Kernel{kThreadsOfBlock, kThreadsOfBlock / kFewLanes});
     }
   }
   if constexpr (kPeels) {  // Running totals take whole warps.
@@ -1621,7 +1648,9 @@ constexpr int resident_threads_of() {
 template <typename Kernel, int kMostThreads, int kResidentThreads>
 struct RowBounds {
   static constexpr bool kColumns = std::is_same_v<typename Kernel::Group, ColumnGroup>;
+  static constexpr bool kParts = std::is_same_v<typename Kernel::Group, PartGroup>;
   static constexpr int kThreads = kColumns                             ? ColumnGroup::kThreads
+                                  : kParts                             ? PartGroup::kThreads
                                   : Kernel::kLong && Kernel::kHeld > 0 ? kLongThreads
                                   : Kernel::Group::kOfOneWarp          ? kLaneGroupThreads
                                                                        : kMostThreads;
@@ -1742,19 +1771,59 @@ cudaError_t launch_rows(const Tensors& tensors, const Launch& launch) {
 
 // ---- Gradients that are sums over the rows ----------------------------------------------------------------------
 
+// Calls visit(kernel) for gradients that nothing is reduced over a row for: blocks have parts of long rows. One that
+// has a whole row leaves a partial sum of each column: of long rows, half as many bytes as it reads.
+template <int kSummed, int kThreads, int kHeld, typename Tensors, typename Result, typename Visit>
+Result visit_parts(const Tensors& tensors, Result otherwise, const Visit& visit) {
+  constexpr int N = kOperandVector<typename Tensors::Element>, kPartHeld = N <= 4 ? 2 * kHeld : kHeld;
+  const Rows& rows = tensors.rows;
+  if (rows.dimensions > 1 || !tensors.layout.flat) return otherwise;
+  const int64_t accesses = std::max<int64_t>(1, rows.n / N);
+  if (!reads_vectors(tensors)) {
+    if (accesses > int64_t(kThreads) * kHeld) return otherwise;
+    return visit(RowKernel<BlockGroup, N, kHeld, false, kSummed, true>{threads_for(accesses, kHeld), 1});
+  }
+  if (accesses <= kFewLanes * kPartHeld && rows.count >= kManyRows) {
+    using Kernel = RowKernel<LaneGroup<kFewLanes>, N, kPartHeld, true, kSummed, true, false, true>;
+    return visit(Kernel{kLaneGroupThreads, kLaneGroupThreads / kFewLanes});
+  }
+  constexpr int64_t kOfPart = kWarp * kPartHeld, kMostParts = 65535;
+  const int64_t parts = (accesses + kOfPart - 1) / kOfPart;
+  if (parts > kMostParts) return otherwise;
+  using Kernel = RowKernel<PartGroup, N, kPartHeld, true, kSummed, true, false, true>;
+  return visit(Kernel{PartGroup::kThreads, PartGroup::kThreads / kWarp, 1, static_cast<int>(parts)});
+}
+
+template <int kSummed, int kThreads, int kHeld, bool kPeels, bool kReduces, typename... Arguments>
+auto visit_sums(const Arguments&... arguments) {
+  if constexpr (kReduces) {
+    return visit_rows<kSummed, kThreads, kHeld, false, kPeels>(arguments...);
+  } else {
+    return visit_parts<kSummed, kThreads, kHeld>(arguments...);
+  }
+}
+
 // The rows of partial sums of such gradients, one a block: as many blocks as the multiprocessors hold at once, so that
 // each adds up several rows. 0 for rows that a block cannot hold, and for few rows: blocks that add up several of them
 // would leave most multiprocessors idle.
-template <int kSummed, int kThreads, int kHeld, int kResidentThreads, bool kPeels = true, typename Tensors>
+template <
+    int kSummed,
+    int kThreads,
+    int kHeld,
+    int kResidentThreads,
+    bool kPeels = true,
+    bool kReduces = true,
+    typename Tensors>
 int64_t rows_of_partial_sums(const Tensors& tensors) {
-  return visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, int64_t(0), [&](const auto& kernel) {
+  return visit_sums<kSummed, kThreads, kHeld, kPeels, kReduces>(tensors, int64_t(0), [&](const auto& kernel) {
     const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
     const int64_t memory = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kReservedShared;
     if (shared_bytes(kernel, tensors) > memory) return int64_t(0);
-    const bool is_of_block = !std::decay_t<decltype(kernel)>::Group::kOfOneWarp;
-    if (is_of_block && tensors.rows.count <= multiprocessors) return int64_t(0);
+    using Group = typename std::decay_t<decltype(kernel)>::Group;
+    const bool is_long = !Group::kOfOneWarp || std::is_same_v<Group, PartGroup>;
+    if (is_long && tensors.rows.count <= multiprocessors) return int64_t(0);
     const int64_t useful = tensors.rows.count / (kRowsPerGroup * kernel.groups_per_block);
-    const int64_t most = staying_blocks<kResidentThreads>(kernel, tensors);
+    const int64_t most = std::max<int64_t>(1, staying_blocks<kResidentThreads>(kernel, tensors) / kernel.parts);
     const int64_t blocks = std::clamp<int64_t>(useful, 1, most);
     // Rows that are peeled begin alike where they are a multiple of N apart.
     constexpr int kMultiple = std::decay_t<decltype(kernel)>::kPeeled ? std::decay_t<decltype(kernel)>::kN : 1;
@@ -1778,16 +1847,18 @@ template <
     int kHeld,
     int kResidentThreads,
     bool kPeels = true,
+    bool kReduces = true,
     typename Tensors,
     typename Launch>
 cudaError_t launch_sums(const Tensors& tensors, cudaStream_t stream, const Launch& launch) {
-  const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads, kPeels>(tensors);
-  cudaError_t error =
-      visit_rows<kSummed, kThreads, kHeld, false, kPeels>(tensors, cudaErrorInvalidValue, [&](const auto& kernel) {
-        Tensors kept = tensors;
-        keep_inputs<kResidentThreads>(kernel, kept);
-        launch(kernel, kept, dim3(static_cast<unsigned>(blocks * kernel.blocks_per_group)));
-        return cudaGetLastError();
-      });
+  const int64_t blocks = rows_of_partial_sums<kSummed, kThreads, kHeld, kResidentThreads, kPeels, kReduces>(tensors);
+  const auto visit = [&](const auto& kernel) {
+    Tensors kept = tensors;
+    keep_inputs<kResidentThreads>(kernel, kept);
+    launch(kernel, kept, dim3(static_cast<unsigned>(blocks * kernel.blocks_per_group), kernel.parts));
+    return cudaGetLastError();
+  };
+  const cudaError_t error =
+      visit_sums<kSummed, kThreads, kHeld, kPeels, kReduces>(tensors, cudaErrorInvalidValue, visit);
   return add_all_sums(tensors, error, stream);
 }

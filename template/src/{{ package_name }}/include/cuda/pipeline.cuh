@@ -18,6 +18,7 @@
 
 #include <cuda_pipeline.h>
 
+#include "cache_hints.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"
 
@@ -50,6 +51,11 @@ class RowPipeline {
     } else {
       *to = *from;
     }
+  }
+
+  // The same, of an access that stays in the L2 cache as `policy` says.
+  __device__ void fetch(int tensor, int access, const Access* from, const EvictionPolicy& policy) {
+    policy.copy_async(write_ + (tensor * kAccesses + access) * kWarp, from);
   }
 
   // Sets an access of the stage to write.
