@@ -108,10 +108,10 @@ def test_dtypes_that_nobody_says_are_told_by_names_and_operators(tmp_path):
 
 
 def test_what_is_left_of_one_by_a_power_of_an_argument(tmp_path):
-    """In float32, 1 - 0.999**step would lose digits."""
+    """In float32, 1 - 0.999**step would lose digits: Python's own expression is for the host, in double."""
     facts = trace_text(tmp_path, "return x / (1 - 0.999**step)", "x: Tensor, step: int")
-    ops = [node["op"] for node in facts["paths"][0]["forward"]["nodes"]]
-    assert ops == ["mul", "expm1", "neg", "div"]
+    nodes = facts["paths"][0]["forward"]["nodes"]
+    assert [(node["op"], node["kind"]) for node in nodes] == [("pow", "scalar"), ("sub", "scalar"), ("div", "element")]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])

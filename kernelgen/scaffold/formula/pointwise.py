@@ -15,6 +15,7 @@ from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.values import (
     TAKEN,
     coordinates,
+    drawn_between,
     dtypes_of,
     named_parts,
     names_read,
@@ -89,7 +90,7 @@ def _tensors(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> list[d
     dtypes, cuts, numbers = assumption["dtypes"], assumption.get("cuts") or {}, assumption.get("numbers", ())
     return [
         parts.with_cut(value_of(argument, dtypes[argument["name"]]), cuts.get(argument["name"]))
-        | {"place": place, "between": argument["name"] in assumption["between"]}
+        | {"place": place, "between": drawn_between(argument["name"], assumption)}
         | ({"dropped": True} if argument["name"] in numbers else {})
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"

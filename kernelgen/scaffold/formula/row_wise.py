@@ -27,6 +27,7 @@ from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.totals import depends_on_totals, take_totals
 from kernelgen.scaffold.formula.values import (
     TAKEN,
+    drawn_between,
     dtypes_of,
     named_parts,
     plain,
@@ -125,7 +126,7 @@ def _tensors(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> list[d
     cuts = assumption.get("cuts") or {}
     return [
         parts.with_cut(of_rows(argument, assumption), cuts.get(argument["name"]))
-        | {"place": place, "between": argument["name"] in assumption["between"]}
+        | {"place": place, "between": drawn_between(argument["name"], assumption)}
         for place, argument in enumerate(schema["arguments"])
         if argument["kind"] == "tensor"
     ]

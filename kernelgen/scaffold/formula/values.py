@@ -49,6 +49,12 @@ def with_free_names(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, **renamed}
 
 
+def drawn_between(name: str, assumption: Mapping[str, Any]) -> bool | list[float]:
+    """The interval that tests draw a tensor's numbers from, because the function refuses others; true for one between 0
+    and 1, where others have no result; false for any numbers."""
+    return assumption.get("domains", {}).get(name) or name in assumption["between"]
+
+
 def named_parts(
     schema: Mapping[str, Any], traced: Mapping[str, Any], tensors: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[str, int], str]:

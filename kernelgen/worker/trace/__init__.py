@@ -17,6 +17,7 @@ from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
 from kernelgen.worker.trace.cut import Cut
+from kernelgen.worker.trace.domains import DomainSearch
 from kernelgen.worker.trace.dtypes import by_name, of_integers
 from kernelgen.worker.trace.flat import facts_of, of_operator, parts_of_results
 from kernelgen.worker.trace.foreign_operators import unknown_operator
@@ -101,6 +102,8 @@ def _of_any_arguments(request: dict[str, Any]) -> dict[str, Any]:
 def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: float) -> dict[str, Any]:
     """The same where kernels take these arguments."""
     function = load(request["source"], request["function"], arguments)
+    if function.asks_device:
+        raise FinalError(f"a question of where a tensor lies, in line {function.asks_device}", 7)
     search = _Search(function, request.get("calls"))
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
@@ -137,6 +140,7 @@ class _Search:
 
     def __init__(self, function: Function, calls: list[dict[str, Any]] | None) -> None:
         self._function, self._calls = function, calls
+        self._domains = DomainSearch()
         self._reasons: list[RefusedError] = []
         self._forward_alone: list[Assumption] = []
         self._summing_all: list[Assumption] = []
@@ -172,6 +176,9 @@ class _Search:
         except RefusedError as refused:
             self._note(assumption, refused)
         except Exception as error:  # It does not take such arguments.
+            own = of_operator(self._function, assumption)
+            if not assumption.domains and (bounded := self._domains.bounded(own, assumption, error)):
+                return self.attempt(bounded)
             self._reasons.append(of_call(error, self._function.cut_from_front))
         return None
 

@@ -57,7 +57,8 @@ class Assumption:
     `numbers`: the tensors that have a number for each point, and lack the last dimension; `matrices`: points are rows
     of matrices, and nothing else. `flat_dim`: the dimension that the function cuts; for its operator it is the last,
     with those behind it. `split`: a dimension of some tensors is two of `rank`. `orders`: the tensors whose dimensions
-    come in another order for the function, as permute takes it."""
+    come in another order for the function, as permute takes it. `domains`: the intervals that the numbers of some are
+    drawn from, because the function refuses others."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -81,6 +82,7 @@ class Assumption:
     flat_dim: int | None = None
     split: Split | None = None
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    domains: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def least_rank(self) -> int:
@@ -91,6 +93,7 @@ class Assumption:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
+        facts |= {"domains": {name: list(interval) for name, interval in self.domains.items()}}
         if self.coordinates:
             facts["square"] = self.square
         if self.spreads:
@@ -135,21 +138,38 @@ class Assumption:
         if self.split and self._count(sample.values):
             place = self.split.places(self.rank)[self.split.of_group]
             sizes = (*sizes[:place], sample.shape[place], *sizes[place + 1 :])
-        sample = replace(sample, shape=sizes)
-        large = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
-        return replace(sample, values={**sample.values, **large})
+        return self.with_shape(sizes)
+
+    def of_rank(self, rank: int) -> "Assumption":
+        """The same of tensors with so many dimensions, whose last are a row."""
+        dims = tuple(dim - self.rank + rank for dim in self.dims)
+        return replace(self, rank=rank, dims=dims if min(dims, default=0) >= 0 else (rank - 1,))
+
+    def free_dims(self) -> tuple[int, ...]:
+        """The dimensions that may have any size."""
+        known = self.split.places(self.rank) if self.split else ()
+        known += (self.rank - 2, self.rank - 1) if self.square else (self.rank - 1,) if self.exact else ()
+        return tuple(dim for dim in range(self.rank) if dim not in known)
+
+    def with_shape(self, shape: tuple[int, ...]) -> Sample:
+        """A sample of this shape, with each scalar at its default."""
+        sample = replace(self._sample(0, self._defaults()), shape=shape)
+        tensors = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
+        return replace(sample, values={**sample.values, **tensors})
+
+    def with_scalars(self, scalars: dict[str, Any]) -> Sample:
+        """A sample with these scalars; others are those of the first."""
+        return self._sample(0, scalars)
 
     def long_samples(self, least: int) -> Iterator[Sample]:
         """Samples of which one dimension has more elements than `least`, where no argument says how many."""
         if self.split or self.square or least < min(min(sizes) for sizes in _SIZES):
             return
         for dim in range(self.rank - self.exact):
-            sample = self._sample(0, self._defaults())
+            shape = self._sample(0, self._defaults()).shape
             # No factor of another size.
-            sizes = tuple(13 * (least // 13 + 1) if place == dim else size for place, size in enumerate(sample.shape))
-            sample = replace(sample, shape=sizes)
-            tensors = {name: self._tensor(name, sample, seed) for seed, name in enumerate(self.dtypes)}
-            yield replace(sample, values={**sample.values, **tensors})
+            sizes = tuple(13 * (least // 13 + 1) if place == dim else size for place, size in enumerate(shape))
+            yield self.with_shape(sizes)
 
     def with_flags(self) -> Iterator["Assumption"]:
         """The same with each choice of its bool arguments."""
@@ -219,7 +239,7 @@ class Assumption:
             shape = sample.joined_shape(self.spreads[name]) if name in self.spreads else of_whole
         if name in self.orders:
             shape = tuple(shape[dim] for dim in self.orders[name])
-        return _tensor(self.dtypes[name], shape, seed, sample.columns)
+        return _tensor(self.dtypes[name], shape, seed, sample.columns, self.domains.get(name))
 
 
 def assumptions(
@@ -466,12 +486,17 @@ def _literal(argument: dict[str, Any]) -> Any:
     return ast.literal_eval(argument["default"])
 
 
-def _tensor(dtype: str, shape: tuple[int, ...], seed: int, columns: int) -> torch.Tensor:
+def _tensor(
+    dtype: str, shape: tuple[int, ...], seed: int, columns: int, domain: tuple[float, float] | None = None
+) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     if dtype == "int":
         return torch.randint(columns, shape, generator=generator)
     if dtype in INTEGERS.values():
         return torch.randint(_LARGEST_INTEGER, shape, generator=generator, dtype=getattr(torch, dtype))
+    if domain is not None:
+        low, high = domain
+        return low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float32)
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
     if dtype in FLOAT8.values():
         return values.to(getattr(torch, dtype))

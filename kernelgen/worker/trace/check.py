@@ -7,6 +7,7 @@ import torch
 
 from kernelgen.worker.trace.comparison import compare, detached, gradients, leaves_of
 from kernelgen.worker.trace.cut import Cut
+from kernelgen.worker.trace.decisions import check_decisions
 from kernelgen.worker.trace.evaluate import evaluate
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample, firsts, has_gradient, is_differentiable
@@ -24,6 +25,7 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
     tolerance = tolerance_of(function, assumption.sample(0))
     for sample in assumption.special_samples(function.numbers):
         _check_at(sample, function, forward, backward, tolerance)
+    check_decisions(function, assumption, lambda sample: _check_side(sample, function, forward, backward, tolerance))
     # A sample may be too short for an index to reach its end.
     for sample in assumption.long_samples(function.largest_bound):
         sizes = f"dimensions of {', '.join(map(str, sample.shape[:-1]))} and {sample.shape[-1]} elements"
@@ -36,13 +38,25 @@ def check(function: Function, assumption: Any, forward: dict[str, Any], backward
             raise RefusedError(f"that it takes no {sizes}, which an index in it is short of", 4) from error
 
 
+def _check_side(
+    sample: Sample, function: Function, forward: dict[str, Any], backward: dict[str, Any] | None, tolerance: float
+) -> None:
+    """The same of a sample that is chosen for a step of the function."""
+    try:
+        _check_at(sample, function, forward, backward, tolerance)
+    except RefusedError as refused:
+        sizes = " × ".join(map(str, sample.shape))
+        reason = str(refused) if " where " in str(refused) else f"another path that it takes for tensors of {sizes}"
+        raise RefusedError(reason, refused.progress) from refused
+
+
 def _check_at(
     sample: Sample, function: Function, forward: dict[str, Any], backward: dict[str, Any] | None, tolerance: float
 ) -> None:
     leaves = leaves_of(sample.values)
     try:
         results = function.results(leaves)
-    except (RuntimeError, ValueError, ArithmeticError, AssertionError, IndexError):
+    except (RuntimeError, TypeError, ValueError, ArithmeticError, AssertionError, IndexError):
         return  # It does not take this number.
     if any(result.is_complex() for result in results):
         return  # As of a power of a negative number: it does not mean this one.
@@ -127,7 +141,8 @@ def between(function: Function, assumption: Any, forward: dict[str, Any]) -> lis
     }
     inverted = [node["arguments"][0] for node in forward["nodes"] if node["op"] == "reciprocal"]
     divisors |= {argument["input"] for argument in inverted if "input" in argument}
-    floating = [name for name, dtype in assumption.dtypes.items() if dtype == "float"]
+    divisors -= assumption.domains.keys()
+    floating = [name for name, dtype in assumption.dtypes.items() if dtype == "float" and name not in assumption.domains]
     if _is_finite(function, assumption, divisors):
         return sorted(divisors)
     chosen = list(floating)

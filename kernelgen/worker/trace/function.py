@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from kernelgen.worker.trace.scalars import notes_functions
+from kernelgen.worker.trace.checks import checked_lines
+from kernelgen.worker.trace.scalars import SOURCE, literal, notes_functions
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
 _CUTTING = {
@@ -27,8 +28,12 @@ _LARGEST_BOUND = 4096
 _PERMUTING = {"mT", "movedim", "permute", "swapaxes", "swapdims", "transpose"}
 # What gives a tensor dimensions of size 1.
 _WIDENING = {"unsqueeze", "reshape", "view"}
+# What asks where tensors lie.
+_DEVICES = {"is_cpu", "is_cuda", "is_meta", "get_device"}
 # The function that the instrumented source calls after each assignment.
 _NOTE = "__kernelgen_note__"
+# The one that a float in it is an argument of.
+_LITERAL = "__kernelgen_literal__"
 
 
 class Function:
@@ -45,6 +50,9 @@ class Function:
         self.may_split = False  # Whether something may split a dimension into groups.
         # An index that cuts a dimension counted from the front, with the one that counts from the end.
         self.cut_from_front: tuple[str, str] | None = None
+        self.checked_lines: set[int] = set()  # Those of conditions that only refuse arguments.
+        self.asks_device: int | None = None  # The line in which it asks where its tensors lie.
+        self.asks_rank = False  # Whether something asks how many dimensions there are.
         self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
@@ -76,11 +84,14 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function.may_permute = bool(_words(ast.parse(source)) & _PERMUTING)
     function.may_split = bool(_words(ast.parse(source)) & _SPLITTING)
     function.cut_from_front = _cut_from_front(ast.parse(source))
+    function.checked_lines = checked_lines(ast.parse(source))
+    function.asks_device = _asks_device(ast.parse(source), function.checked_lines)
+    function.asks_rank = bool(_words(ast.parse(source)) & {"ndim", "dim", "ndimension", "len"})
     function.breaks_ties = "topk" in _words(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()
-    scope[_NOTE] = function.note
-    exec(compile(tree, "reference.py", "exec"), scope)
+    scope |= {_NOTE: function.note, _LITERAL: literal}
+    exec(compile(tree, SOURCE, "exec"), scope)
     notes_functions(scope)
     plain = scope[name]
     names = [argument["name"] for argument in arguments]
@@ -196,6 +207,22 @@ def _cut_from_front(tree: ast.AST) -> tuple[str, str] | None:
     return None
 
 
+def _is_device(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "device"
+
+
+def _asks_device(tree: ast.AST, checked: set[int]) -> int | None:
+    """The first line that asks on which device a tensor lies, but to refuse it; None where there is none."""
+    lines = [
+        node.lineno
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr in _DEVICES)
+        or (isinstance(node, ast.Attribute) and node.attr == "type" and "device" in _words(node.value))
+        or (isinstance(node, ast.Compare) and any(map(_is_device, (node.left, *node.comparators))))
+    ]
+    return min((line for line in lines if line not in checked), default=None)
+
+
 def _repeated(tree: ast.AST, names: list[str]) -> list[str]:
     """The arguments in what an index with None, or unsqueeze and the like, give more dimensions."""
     widened: list[ast.expr] = []
@@ -233,7 +260,8 @@ def _words(tree: ast.AST) -> set[str]:
 
 
 class _Notes(ast.NodeTransformer):
-    """Adds a call of the note after each assignment to a plain name inside a function."""
+    """Adds a call of the note after each assignment to a plain name inside a function, and has floats note what they
+    meet."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.decorator_list = []
@@ -241,13 +269,24 @@ class _Notes(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        self.generic_visit(node)
         names = [name for target in node.targets for name in _names(target)]
         return [node, *map(_note, names)]
 
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, float):
+            return node
+        return ast.copy_location(ast.Call(ast.Name(_LITERAL, ast.Load()), [node], []), node)
+
+    def visit_MatchValue(self, node: ast.MatchValue) -> ast.MatchValue:
+        return node  # No call may stand there.
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
+        self.generic_visit(node)
         return [node, *map(_note, _names(node.target))] if node.value else [node]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
+        self.generic_visit(node)
         return [node, *map(_note, _names(node.target))]
 
 

@@ -86,7 +86,7 @@ class Sample:
 
     @property
     def rows(self) -> int:
-        return math.prod(self.shape) // self.columns
+        return math.prod(size for dim, size in enumerate(self.shape) if dim not in self.dims)
 
     def row_shape(self, keeps: bool = False) -> tuple[int, ...]:
         """Of a tensor with a number for each row."""

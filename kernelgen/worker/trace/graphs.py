@@ -22,6 +22,7 @@ from kernelgen.worker.trace.sizes import (
     takes_short_rows,
     vectors,
 )
+from kernelgen.worker.trace.surroundings import refuse_other_paths
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 from kernelgen.worker.trace.tracing import trace
 
@@ -59,6 +60,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     if assumption.recipe == "row_wise" and len(choices) > 1:
         raise RefusedError("a bool among the arguments, beside a reduction of rows", 3)
     paths = [_path(choice, function) for choice in choices]
+    refuse_other_paths(function, assumption)
     if assumption.split and _has_any_count(function, assumption, paths[0]["forward"]):
         raise RefusedError("groups of which no number in the source says how many there are", 3)
     if len({str(_signature(path)) for path in paths}) > 1:

@@ -8,7 +8,8 @@ from kernelgen.worker.trace.check import agrees
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.refusals import RefusedError
 
-_MOST_DIMENSIONS = 5  # That are tried: a function that takes these takes more.
+# That are tried: a function that takes these takes more. One that asks how many there are is asked twice more.
+_MOST_DIMENSIONS, _MOST_ASKED = 5, 7
 
 
 def rows(function: Function, assumption: Any, path: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def rows(function: Function, assumption: Any, path: dict[str, Any]) -> dict[str,
         return {"rows": {"like": like}, "ranks": [1, None]}
     choices = [(_ranks(function, assumption, path, form), form) for form in _forms(assumption)]
     ranks, form = max(choices, key=lambda choice: len(choice[0]))
-    return {"rows": form, "ranks": [ranks[0], None if ranks[-1] == _most_dimensions(assumption) else ranks[-1]]}
+    return {"rows": form, "ranks": [ranks[0], None if ranks[-1] == _most_dimensions(function, assumption) else ranks[-1]]}
 
 
 def dims_of(form: dict[str, Any], rank: int) -> tuple[int, ...] | None:
@@ -50,8 +51,9 @@ def _shaped_like(function: Function, assumption: Any, path: dict[str, Any]) -> s
     return names[0] if all(agrees(function, other, path["forward"]) is True for other in others) else None
 
 
-def _most_dimensions(assumption: Any) -> int:
-    return _MOST_DIMENSIONS + bool(assumption.split)  # Two of these are one of the function's.
+def _most_dimensions(function: Function, assumption: Any) -> int:
+    most = _MOST_ASKED if function.asks_rank else _MOST_DIMENSIONS
+    return most + bool(assumption.split)  # Two of these are one of the function's.
 
 
 def _parts(dims: tuple[int, ...]) -> int:
@@ -81,6 +83,6 @@ def _ranks(function: Function, assumption: Any, path: dict[str, Any], form: dict
     least = most = assumption.rank
     while least > assumption.least_rank and holds(least - 1):
         least -= 1
-    while most < _most_dimensions(assumption) and holds(most + 1):
+    while most < _most_dimensions(function, assumption) and holds(most + 1):
         most += 1
     return list(range(least, most + 1))

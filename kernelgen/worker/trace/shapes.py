@@ -63,7 +63,7 @@ def _with_a_matrix(sample: Sample, name: str, vectors: Sequence[str]) -> Iterato
     for shape in ((size, _OTHER_SIZE), (_OTHER_SIZE, size)):
         for changed in itertools.product((False, True), repeat=len(others)):
             shapes = {name: shape} | {other: (_OTHER_SIZE,) for other, new in zip(others, changed, strict=True) if new}
-            tensors = {name: _any(sample.values[name], shape) for name, shape in shapes.items()}
+            tensors = {name: _of_shape(sample.values[name], shape) for name, shape in shapes.items()}
             yield replace(sample, values={**sample.values, **tensors})
 
 
@@ -74,7 +74,7 @@ def refuse_other_shapes(
     shapes than the call says."""
     for call in calls:
         shapes = {name: tuple(shape) for name, shape in call["arguments"].items()}
-        given = {name: _zeros(value, shapes[name]) for name, value in sample.values.items() if name in shapes}
+        given = {name: _of_shape(value, shapes[name]) for name, value in sample.values.items() if name in shapes}
         values = {**sample.values, **given}
         _refuse_other_dtypes(call["dtypes"], facts["dtypes"])
         for name in shapes:
@@ -177,11 +177,7 @@ def _broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     return len(shape) <= len(whole) and all(size in (1, other) for size, other in places)
 
 
-def _any(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor of the same dtype whose elements differ."""
-    values = torch.arange(torch.Size(shape).numel(), dtype=torch.float64).reshape(shape).sin()
-    return (values > 0 if tensor.dtype == torch.bool else values).to(tensor.dtype)
-
-
-def _zeros(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return torch.zeros(shape, dtype=tensor.dtype)
+def _of_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A tensor of the same elements, each as often as it takes."""
+    elements = tensor.flatten()
+    return elements[torch.arange(torch.Size(shape).numel()) % elements.numel()].reshape(shape)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 
+from kernelgen.worker.trace.checks import Answered, Answers
 from kernelgen.worker.trace.coordinates import CoordinatesReader
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
@@ -54,11 +55,16 @@ class _Calls:
     def __init__(self, function: Function, sample: Sample) -> None:
         self._function, self._sample = function, sample
         self.numbers = Numbers()
+        # What conditions that refuse arguments come to for the sample's numbers.
+        with Answers(function.checked_lines) as answers:
+            function.call(*sample.values.values())
+        self._answers = answers.every
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         tensors = dict(zip(self._sample.tensors(), values, strict=True))
         scalars = {name: value for name, value in self._sample.values.items() if name not in tensors}
-        with differentiable_by_rows():
+        lines = self._function.checked_lines
+        with differentiable_by_rows(), Answered(lines, self._answers):
             given = tensors | {name: self.numbers.scalar(name, value) for name, value in scalars.items()}
             outputs = self._function.results({name: given[name] for name in self._sample.values})
         for output in outputs:
