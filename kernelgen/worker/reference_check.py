@@ -129,7 +129,10 @@ class Expected:
                 limits = evaluate(self._reference, nearby).outputs
                 for tensor in (tensor for tensor in tensors(nearby) if tensor.is_floating_point()):
                     tensor.view(-1)[0] += 1
-                first_moved = evaluate(self._reference, nearby).outputs
+                try:
+                    first_moved = evaluate(self._reference, nearby).outputs
+                except (AssertionError, RuntimeError, ValueError):  # It refuses such numbers.
+                    return
             if any(not same_bits(a.flatten()[1:], b.flatten()[1:]) for a, b in zip(limits, first_moved, strict=True)):
                 return
             for i, (ours, *others) in enumerate(zip(result.outputs, plain.outputs, exact.outputs, limits, strict=True)):

@@ -5,13 +5,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelgen.worker.trace.checks import Answers
 from kernelgen.worker.trace.comparison import leaves_of
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import has_gradient, is_differentiable
 
 
 def is_differentiable_twice(function: Function, assumption: Any) -> bool:
-    """Whether PyTorch differentiates the function's gradient again: of some of its operators it has no formula."""
+    """Whether PyTorch differentiates the function's gradient again: of some of its operators it has no formula, and where
+    it looks at numbers, to refuse some, no graph of torch.compile has them."""
+    with Answers(function.checked_lines) as answers:
+        function.call(*assumption.sample(0).values.values())
+    if answers.every:
+        return False
     leaves = leaves_of(assumption.sample(0).values)
     results = _differentiable(function, leaves)
     wanted = [value for value in leaves.values() if has_gradient(value)]
