@@ -28,16 +28,16 @@ _DIGITS = re.compile(r"\d+")
 
 
 class DomainSearch:
-    """The intervals that tensors are drawn from, under one assumption after another."""
+    """The intervals that a function's tensors are drawn from, under one assumption after another."""
 
     def __init__(self) -> None:
         self._vain: Counter[str] = Counter()
 
     def bounded(self, function: Function, assumption: Any, error: Exception) -> Any | None:
         """The assumption with the intervals in which the function does not raise this error, nor another one; None
-        where there are none."""
+        where there are none, or the function did not raise it."""
         text = _DIGITS.sub("", f"{type(error).__name__} {error}")
-        if self._vain[text] >= _MOST_VAIN:
+        if self._vain[text] >= _MOST_VAIN or _takes(function, assumption):
             return None
         names = [name for name, dtype in assumption.dtypes.items() if dtype == "float"]
         for domains in _narrow(names):
