@@ -334,7 +334,9 @@ def _with_kernels(
         for tensor, dtype in traced["assumption"]["guessed"].items():
             output.note(f"assumed {tensor} of {dtype}: write dtypes as --shapes if that is not so")
         for tensor, (low, high) in traced["assumption"]["domains"].items():
-            output.note(f"assumed {tensor} between {low} and {high}: {name} refuses other numbers, its kernels do not look")
+            output.note(
+                f"assumed {tensor} between {low} and {high}: {name} refuses others, at which kernels do not look"
+            )
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")
         if cases := ", ".join(facts["traced"].get("signature", {}).get("kernels_are_for", [])):

@@ -367,3 +367,15 @@ def luma_and_chroma(image: Tensor) -> tuple[Tensor, Tensor]:
     red, green, blue = image.unbind(dim=-3)
     luma = 0.299 * red + 0.587 * green + 0.114 * blue
     return luma, torch.stack((0.492 * (blue - luma), 0.877 * (red - luma)), dim=-3)
+
+
+def gaussian_nll(mean: Tensor, target: Tensor, variance: Tensor, eps: float = 1e-6) -> Tensor:
+    """Numbers of one tensor are refused that are negative."""
+    return F.gaussian_nll_loss(mean, target, variance, full=True, eps=eps, reduction="none")
+
+
+def partial_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Half of each row is turned, and meets tensors of as many elements."""
+    turned, rest = x.chunk(2, -1)
+    first, second = turned.chunk(2, -1)
+    return torch.cat((turned * cos + torch.cat((-second, first), -1) * sin, rest), -1)

@@ -103,7 +103,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     """The same where kernels take these arguments."""
     function = load(request["source"], request["function"], arguments)
     if function.asks_device:
-        raise FinalError(f"a question of where a tensor lies, in line {function.asks_device}", 7)
+        raise FinalError(f"the question where a tensor lies, in `{function.line(function.asks_device)}`", 7)
     search = _Search(function, request.get("calls"))
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):

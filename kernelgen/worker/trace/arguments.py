@@ -367,6 +367,10 @@ def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         for names in _choices(tensors):
             if names or (parts, in_turns) == (_PARTS[0], False):
                 yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
+    # Half of the first is what meets the others, as where a part of each head is turned.
+    if len(tensors) > 1:
+        halves = dict.fromkeys(tensors[1:], Cut(2))
+        yield replace(plain, cuts={tensors[0]: Cut(4)} | halves)
     # A point's coordinates, a quaternion: of all tensors, or beside numbers of others.
     for parts in _POINTS:
         for names in dict.fromkeys((tuple(tensors), tuple(tensors[:1]))):

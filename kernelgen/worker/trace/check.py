@@ -45,7 +45,7 @@ def _check_side(
     try:
         _check_at(sample, function, forward, backward, tolerance)
     except RefusedError as refused:
-        sizes = " × ".join(map(str, sample.shape))
+        sizes = " x ".join(map(str, sample.shape))
         reason = str(refused) if " where " in str(refused) else f"another path that it takes for tensors of {sizes}"
         raise RefusedError(reason, refused.progress) from refused
 
@@ -142,7 +142,8 @@ def between(function: Function, assumption: Any, forward: dict[str, Any]) -> lis
     inverted = [node["arguments"][0] for node in forward["nodes"] if node["op"] == "reciprocal"]
     divisors |= {argument["input"] for argument in inverted if "input" in argument}
     divisors -= assumption.domains.keys()
-    floating = [name for name, dtype in assumption.dtypes.items() if dtype == "float" and name not in assumption.domains]
+    anywhere = {name: dtype for name, dtype in assumption.dtypes.items() if name not in assumption.domains}
+    floating = [name for name, dtype in anywhere.items() if dtype == "float"]
     if _is_finite(function, assumption, divisors):
         return sorted(divisors)
     chosen = list(floating)

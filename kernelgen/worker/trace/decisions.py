@@ -54,7 +54,7 @@ def check_decisions(function: Function, assumption: Any, check: Callable[[Sample
         is_known = decision.origins == {RANK} and assumption.recipe == "row_wise"
         is_comparison = isinstance(decision.outcome, bool) and decision.beside_number
         if is_comparison and not is_known and len(sides[place]) == 1:
-            raise RefusedError(f"the branch in line {place[0]}, of which no arguments led to the other side", 4)
+            raise RefusedError(f"`{function.line(place[0])}`, of which no arguments led to another side", 4)
 
 
 def _path(decisions: Sequence[Decision]) -> tuple[Any, ...]:

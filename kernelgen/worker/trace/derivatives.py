@@ -12,8 +12,8 @@ from kernelgen.worker.trace.graph import has_gradient, is_differentiable
 
 
 def is_differentiable_twice(function: Function, assumption: Any) -> bool:
-    """Whether PyTorch differentiates the function's gradient again: of some of its operators it has no formula, and where
-    it looks at numbers, to refuse some, no graph of torch.compile has them."""
+    """Whether PyTorch differentiates the function's gradient again: of some of its operators it has no formula, and
+    where the function looks at numbers, to refuse some, no graph of torch.compile has them."""
     with Answers(function.checked_lines) as answers:
         function.call(*assumption.sample(0).values.values())
     if answers.every:

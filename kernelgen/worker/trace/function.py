@@ -40,6 +40,7 @@ class Function:
     """A function; while `on_name` is set, it is called with each variable's name and tensor."""
 
     def __init__(self) -> None:
+        self.source = ""
         self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
         self.largest_bound = 0  # The largest whole number that stands where a dimension is cut.
         self.may_cut = False  # Whether something in the source may cut a dimension into parts, or join parts.
@@ -63,6 +64,10 @@ class Function:
         whole = [int(number) for number in self.numbers if number == int(number) and 1 < number <= _MOST_GROUPS]
         return whole if self.may_split else []
 
+    def line(self, number: int) -> str:
+        """A line of the source, counted from 1."""
+        return self.source.splitlines()[number - 1].strip()
+
     def results(self, values: Mapping[str, Any]) -> list[Tensor]:
         """What it returns for these arguments, which are in its order."""
         results = self.call(*values.values())
@@ -76,6 +81,7 @@ class Function:
 def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     """The function `name` of a source, to be called with these arguments in their order; others have their defaults."""
     function = Function()
+    function.source = source
     function.numbers = _numbers(ast.parse(source))
     function.may_cut = _may_cut(ast.parse(source))
     function.largest_bound = max(_bounds(ast.parse(source)), default=0)

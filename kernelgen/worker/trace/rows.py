@@ -25,7 +25,8 @@ def rows(function: Function, assumption: Any, path: dict[str, Any]) -> dict[str,
         return {"rows": {"like": like}, "ranks": [1, None]}
     choices = [(_ranks(function, assumption, path, form), form) for form in _forms(assumption)]
     ranks, form = max(choices, key=lambda choice: len(choice[0]))
-    return {"rows": form, "ranks": [ranks[0], None if ranks[-1] == _most_dimensions(function, assumption) else ranks[-1]]}
+    takes_any = ranks[-1] == _most_dimensions(function, assumption)
+    return {"rows": form, "ranks": [ranks[0], None if takes_any else ranks[-1]]}
 
 
 def dims_of(form: dict[str, Any], rank: int) -> tuple[int, ...] | None:

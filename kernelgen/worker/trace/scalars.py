@@ -41,7 +41,8 @@ _STEPS = {"floordiv": operator.floordiv, "mod": operator.mod, "divmod": divmod}
 _STEPS_OF_BITS = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 _STEPS_OF_BITS |= {"lshift": operator.lshift, "rshift": operator.rshift}
 _CONVERSIONS = {"bool": bool, "int": int, "float": float, "round": round, "abs": abs}
-_CONVERSIONS |= {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "str": str, "repr": repr, "format": format}
+_CONVERSIONS |= {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc}
+_CONVERSIONS |= {"str": str, "repr": repr, "format": format}
 
 
 class Decision(NamedTuple):
@@ -260,4 +261,3 @@ def _len(value: Any) -> Any:
     sizes = value if isinstance(value, torch.Size) else ()
     numbers = next((size.numbers for size in sizes if isinstance(size, _Integer)), None)
     return numbers.noted(len(value), None, frozenset({RANK})) if numbers else len(value)
-

@@ -1,5 +1,5 @@
-"""What a function may ask of its arguments beside their numbers and sizes, and kernels do not tell apart: the dtype, how
-a tensor lies in memory, whether gradients are wanted."""
+"""What a function may ask of its arguments beside numbers and sizes, and kernels do not tell apart: the dtype, the
+layout in memory, whether gradients are wanted."""
 
 import math
 from collections.abc import Iterator

@@ -1,0 +1,46 @@
+"""Tensors are drawn from where a function takes them; conditions that only refuse arguments are no branches."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from kernelgen.scaffold.formula.entry import kernels
+from kernelgen.scaffold.schema.from_python import reference
+from kernelgen.worker.trace.refusals import RefusedError
+
+from .test_trace import POINTWISE, trace, trace_text
+
+UNIT, POSITIVE = [0.1, 0.9], [0.1, 2.9]
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "domains"),
+    [
+        ("return F.binary_cross_entropy(p, y)", "p: Tensor, y: Tensor", {"p": UNIT, "y": UNIT}),
+        ("return torch.distributions.Normal(m, s).log_prob(x)", "x: Tensor, m: Tensor, s: Tensor", {"s": POSITIVE}),
+        ("assert (x > 1).all(); return x.acosh()", "x: Tensor", {"x": [1.1, 2.9]}),
+        (
+            "if x.abs().max() >= 1: raise ValueError\n    return torch.atanh(x) + y",
+            "x: Tensor, y: Tensor",
+            {"x": [-0.9, 0.9]},
+        ),
+        ("torch._assert((x <= 0).all(), 'x'); return x.exp().sum(-1)", "x: Tensor", {"x": [-2.9, -0.1]}),
+        ("return x.log()", "x: Tensor", {}),
+    ],
+)
+def test_tensors_are_drawn_from_the_widest_interval(tmp_path, body, signature, domains):
+    assert trace_text(tmp_path, body, signature)["assumption"]["domains"] == domains
+
+
+def test_a_branch_by_numbers_is_none_behind_a_condition_that_refuses_some(tmp_path):
+    body = "if (x < 0).any(): raise ValueError\n    return x * 2 if x.max() > 0.95 else x"
+    with pytest.raises(RefusedError, match="depends on the tensors' elements"):
+        trace_text(tmp_path, body)
+
+
+def test_tests_and_lab_draw_from_the_same_interval():
+    """The gradient's own gradient looks at numbers, too: it is refused."""
+    facts = trace(POINTWISE, "gaussian_nll")
+    tensors = kernels(reference.read(POINTWISE, "gaussian_nll").schema.entry(), facts)["traced"]["tensors"]
+    assert [tensor["between"] for tensor in tensors] == [False, False, POSITIVE]
+    assert facts["assumption"]["twice"] is False
