@@ -335,7 +335,7 @@ def _with_kernels(
             output.note(f"assumed {tensor} of {dtype}: write dtypes as --shapes if that is not so")
         for tensor, (low, high) in traced["assumption"]["domains"].items():
             output.note(
-                f"assumed {tensor} between {low} and {high}: {name} refuses others, at which kernels do not look"
+                f"assumed {tensor} between {low} and {high}: {name} refuses some others, at which kernels do not look"
             )
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")

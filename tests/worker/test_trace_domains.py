@@ -10,14 +10,15 @@ from kernelgen.worker.trace.refusals import RefusedError
 
 from .test_trace import POINTWISE, trace, trace_text
 
-UNIT, POSITIVE = [0.1, 0.9], [0.1, 2.9]
+UNIT, POSITIVE, USUAL = [0.1, 0.9], [0.1, 2.9], [-2.9, 2.9]
+OF_NORMAL = {"s": POSITIVE, "x": USUAL, "m": USUAL}  # PyTorch refuses NaN.
 
 
 @pytest.mark.parametrize(
     ("body", "signature", "domains"),
     [
         ("return F.binary_cross_entropy(p, y)", "p: Tensor, y: Tensor", {"p": UNIT, "y": UNIT}),
-        ("return torch.distributions.Normal(m, s).log_prob(x)", "x: Tensor, m: Tensor, s: Tensor", {"s": POSITIVE}),
+        ("return torch.distributions.Normal(m, s).log_prob(x)", "x: Tensor, m: Tensor, s: Tensor", OF_NORMAL),
         ("assert (x > 1).all(); return x.acosh()", "x: Tensor", {"x": [1.1, 2.9]}),
         (
             "if x.abs().max() >= 1: raise ValueError\n    return torch.atanh(x) + y",
@@ -30,6 +31,12 @@ UNIT, POSITIVE = [0.1, 0.9], [0.1, 2.9]
 )
 def test_tensors_are_drawn_from_the_widest_interval(tmp_path, body, signature, domains):
     assert trace_text(tmp_path, body, signature)["assumption"]["domains"] == domains
+
+
+def test_tests_pass_scalars_that_the_function_takes(tmp_path):
+    """Those that stand for a type are one number: their difference divides nothing."""
+    facts = trace_text(tmp_path, "return x * (step / (total - warm))", "x: Tensor, step: int, total: int, warm: int")
+    assert facts["assumption"]["samples"] == {"step": "3", "total": "4", "warm": "7"}
 
 
 def test_a_branch_by_numbers_is_none_behind_a_condition_that_refuses_some(tmp_path):

@@ -22,6 +22,7 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
             way.
     """
     recipe = traced["assumption"]["recipe"]
+    schema = _with_samples(schema, traced["assumption"].get("samples", {}))
     of_groups = groups(schema, traced)
     taken = [name for name in traced["arguments"] if of_groups is None or name != of_groups["argument"]]
     of_orders = orders(schema, traced)
@@ -38,3 +39,9 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
         | ({"signature": own_signature} if own_signature else {})
         | ({"groups": of_groups} if of_groups else {}),
     }
+
+
+def _with_samples(schema: Mapping[str, Any], samples: Mapping[str, str]) -> Mapping[str, Any]:
+    """The same schema with these numbers for what tests and the lab pass."""
+    arguments = [a | {"sample": samples.get(a["name"], a["sample"])} for a in schema["arguments"]]
+    return {**schema, "arguments": arguments}

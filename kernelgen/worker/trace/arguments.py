@@ -93,7 +93,6 @@ class Assumption:
 
     def as_dict(self) -> dict[str, Any]:
         facts = {"recipe": self.recipe, "dtypes": self.dtypes, "kinds": self.kinds, "composed": self.composed}
-        facts |= {"domains": {name: list(interval) for name, interval in self.domains.items()}}
         if self.coordinates:
             facts["square"] = self.square
         if self.spreads:

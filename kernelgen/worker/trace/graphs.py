@@ -8,6 +8,7 @@ from kernelgen.worker.trace.arguments import Assumption
 from kernelgen.worker.trace.check import agrees, between, check, constants, contiguous, refused_places
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
+from kernelgen.worker.trace.domains import refused_numbers, samples
 from kernelgen.worker.trace.function import Function, versions, written
 from kernelgen.worker.trace.graph import FLOAT8, INTEGERS, firsts
 from kernelgen.worker.trace.precision import fixed_dtypes, takes_float16, takes_float64
@@ -93,6 +94,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "vectors": vectors(function, assumption) if assumption.recipe == "row_wise" else {},
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
         "refused_places": refused_places(function, assumption),
+        "samples": samples(function, assumption),
+        "domains": assumption.domains | refused_numbers(function, assumption),
     }
     half = takes_float16(function, assumption)
     return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}

@@ -68,9 +68,14 @@ class GradientTests(OpUnderTest):
         leaves = [tensor for tensor in tensors(args) if tensor.requires_grad]
         outputs = [out.square().sum() for out in tensors(self.op(*args)) if out.requires_grad]
         grads = torch.autograd.grad(outputs, leaves, create_graph=True)
+        refusals = []
         for grad in grads:
-            with pytest.raises(NotImplementedError, match="double backward"):
+            try:
                 torch.autograd.grad(grad.sum(), leaves, retain_graph=True, allow_unused=True)
+            except NotImplementedError as error:  # But of a gradient that is a result's own, unchanged.
+                refusals.append(str(error))
+        assert refusals
+        assert all("double backward" in refusal for refusal in refusals)
 
     def test_functional_gradient(self, device: str) -> None:
         """torch.func.vjp is right. PyTorch refuses it for operators of its users in some versions: no wrong answer."""
