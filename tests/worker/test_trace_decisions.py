@@ -22,9 +22,12 @@ A, B = "x: Tensor, a: float", "x: Tensor, a: float, b: float"
         ("return x.softmax(-1) * max(1, int(0.1 * x.shape[-1]))", "x: Tensor", "tensors of 2 x 3 x 33"),
         ("s = x.shape[-1] / 32; return x.softmax(-1) * math.ceil(s)", "x: Tensor", "tensors of 2 x 3 x 33"),
         ("return x * 2 if x.shape[-1] == x.shape[-2] else x", "x: Tensor", "another path that it takes for tensors"),
+        ("for _ in range(x.shape[-1] - 50): x = x * 2\n    return x.sin()", "x: Tensor", "tensors of 2 x 3 x 51"),
+        ("return x.softmax(-1) * max(5, x.shape[-1].bit_length())", "x: Tensor", "tensors of 2 x 3 x 33"),
         # Scalars, beside numbers and beside one another.
         ("return x * 2 if a * b > 100 else x", B, "another path that it takes where a is"),
         ("return x * 2 if math.floor(a) == 17 else x", A, "another path that it takes where a is 17"),
+        ("return x * ([1.0] * 12 + [5.0] * 3)[n]", "x: Tensor, n: int", "another path that it takes where n is"),
         ("return x * (1.0 + (a > 42))", A, "another path that it takes where a is 42"),
         ("return x * 2 if a > 1 and x.shape[-1] > 10**9 else x", A, "of which no arguments led to another side"),
         # What kernels do not tell apart.

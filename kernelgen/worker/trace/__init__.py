@@ -30,6 +30,7 @@ from kernelgen.worker.trace.refusals import (
     AnySizeError,
     FinalError,
     OtherRowsError,
+    PathError,
     ReducesError,
     RefusedError,
     of_call,
@@ -40,6 +41,8 @@ from kernelgen.worker.trace.sizes import refuse_unread_parts
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
 _MOST_SECONDS = 4  # Of processor time.
+# Under so many assumptions a function takes another path before it is refused: each takes a second to see it.
+_MOST_PATHS = 3
 
 
 def work(request: dict[str, Any], emit: Emit) -> None:
@@ -146,12 +149,15 @@ class _Search:
         self._summing_all: list[Assumption] = []
         self._of_points: list[Assumption] = []
         self._reduces = False
+        self._paths = 0  # How often a function took another path, which it does under most assumptions then.
         self.plain: dict[str, Any] | None = None
         self.matrix: MatrixError | None = None
 
     def is_over(self, assumption: Assumption) -> bool:
         """Whether a tensor is rather of numbers whose gradient is PyTorch's than, as from this assumption on, of truth
-        values."""
+        values; or the function took another path too often."""
+        if self._paths >= _MOST_PATHS:
+            return True
         return any(_masks(assumption) > _masks(other) for other in self._forward_alone)
 
     def is_needless(self, assumption: Assumption) -> bool:
@@ -186,6 +192,7 @@ class _Search:
         if assumption.cuts is not None:  # The plain case says more.
             refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
         self._reasons.append(refused)
+        self._paths += isinstance(refused, PathError)
         if isinstance(refused, AnySizeError):
             self._of_points.append(replace(assumption, any_size=True))
         self._reduces = self._reduces or (isinstance(refused, ReducesError) and assumption.cuts is None)

@@ -12,7 +12,7 @@ from kernelgen.worker.trace.evaluate import evaluate
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample, firsts, has_gradient, is_differentiable
 from kernelgen.worker.trace.precision import tolerance_of
-from kernelgen.worker.trace.refusals import RefusedError
+from kernelgen.worker.trace.refusals import PathError, RefusedError
 
 # The largest number of float16, the narrowest of the dtypes.
 _LARGEST = torch.finfo(torch.float16).max
@@ -47,7 +47,7 @@ def _check_side(
     except RefusedError as refused:
         sizes = " x ".join(map(str, sample.shape))
         reason = str(refused) if " where " in str(refused) else f"another path that it takes for tensors of {sizes}"
-        raise RefusedError(reason, refused.progress) from refused
+        raise PathError(reason, refused.progress) from refused
 
 
 def _check_at(

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from kernelgen.worker.trace.checks import checked_lines
-from kernelgen.worker.trace.scalars import SOURCE, literal, notes_functions
+from kernelgen.worker.trace.scalars import SOURCE, index, literal, notes_functions
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
 _CUTTING = {
@@ -34,6 +34,8 @@ _DEVICES = {"is_cpu", "is_cuda", "is_meta", "get_device"}
 _NOTE = "__kernelgen_note__"
 # The one that a float in it is an argument of.
 _LITERAL = "__kernelgen_literal__"
+# The one that an index is.
+_INDEX = "__kernelgen_index__"
 
 
 class Function:
@@ -96,7 +98,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function.breaks_ties = "topk" in _words(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()
-    scope |= {_NOTE: function.note, _LITERAL: literal}
+    scope |= {_NOTE: function.note, _LITERAL: literal, _INDEX: index}
     exec(compile(tree, SOURCE, "exec"), scope)
     notes_functions(scope)
     plain = scope[name]
@@ -283,6 +285,12 @@ class _Notes(ast.NodeTransformer):
         if not isinstance(node.value, float):
             return node
         return ast.copy_location(ast.Call(ast.Name(_LITERAL, ast.Load()), [node], []), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load) and isinstance(node.slice, (ast.Name, ast.BinOp, ast.Call, ast.IfExp)):
+            node.slice = ast.copy_location(ast.Call(ast.Name(_INDEX, ast.Load()), [node.slice], []), node.slice)
+        return node
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.MatchValue:
         return node  # No call may stand there.

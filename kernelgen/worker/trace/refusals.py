@@ -16,6 +16,10 @@ class RefusedError(Exception):
         self.is_of_gradient = self.sums_all = False
 
 
+class PathError(RefusedError):
+    """The function takes another path for other sizes or scalars than those of the samples."""
+
+
 class FinalError(RefusedError):
     """Whatever else is assumed of the arguments, the reason stays."""
 

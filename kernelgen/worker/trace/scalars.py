@@ -9,6 +9,7 @@ import functools
 import math
 import operator
 import sys
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ _STEPS_OF_BITS = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 _STEPS_OF_BITS |= {"lshift": operator.lshift, "rshift": operator.rshift}
 _CONVERSIONS = {"bool": bool, "int": int, "float": float, "round": round, "abs": abs}
 _CONVERSIONS |= {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc}
+_METHODS_OF_STEPS = ("as_integer_ratio", "bit_count", "bit_length", "is_integer")
 _CONVERSIONS |= {"str": str, "repr": repr, "format": format}
 
 
@@ -172,6 +174,9 @@ def _add_operators(number: type) -> None:
         setattr(number, f"__r{op}__", _reflected_step(function))
     for op, function in _CONVERSIONS.items():
         setattr(number, f"__{op}__", _conversion(function))
+    for name in _METHODS_OF_STEPS:
+        if plain_method := getattr(number.__mro__[1], name, None):
+            setattr(number, name, _conversion(plain_method))
     number.__hash__ = number.__mro__[1].__hash__  # type: ignore[method-assign]
 
 
@@ -201,29 +206,32 @@ _add_operators(_Integer)
 
 
 def notes_functions(scope: dict[str, Any]) -> None:
-    """Has a module's `math`, `max`, `min` and `len` note what they compute of such numbers, too."""
+    """Has a module's `math`, NumPy, `max`, `min`, `len` and `range` note what they compute of such numbers, too."""
     noting = {function: _noting(op, function) for function, op in {**_FUNCTIONS, **_CHOICES}.items()}
     for name, value in list(scope.items()):
-        if value is math:
-            scope[name] = _Math(noting)
-        elif callable(value) and value in noting:
-            scope[name] = noting[value]
+        if isinstance(value, types.ModuleType) and value.__name__ in ("math", "numpy"):
+            scope[name] = _Module(value, noting)
+        elif isinstance(value, types.BuiltinFunctionType) and value.__module__ == "math":
+            scope[name] = noting.get(value) or _noting_step(value)
     scope.setdefault("max", noting[builtins.max])
     scope.setdefault("min", noting[builtins.min])
     scope.setdefault("len", _len)
+    scope.setdefault("range", _range)
 
 
-class _Math:
-    """The module; what has steps, or is none of the functions above, is noted as a step."""
+class _Module:
+    """A module of functions of numbers; what has steps, or is none of the functions above, is noted as a step."""
 
-    def __init__(self, noting: dict[Any, Any]) -> None:
-        self._noting = noting
+    def __init__(self, module: types.ModuleType, noting: dict[Any, Any]) -> None:
+        self._module, self._noting = module, noting
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(math, name)
-        if not callable(function):
-            return literal(function)
-        return self._noting.get(function) or _noting_step(function)
+        value = getattr(self._module, name)
+        if isinstance(value, float):
+            return literal(value)
+        if not callable(value) or isinstance(value, type):
+            return value
+        return self._noting.get(value) or _noting_step(value)
 
 
 def _noting(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,6 +260,20 @@ def _noting_step(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _has_noted(values: Sequence[Any]) -> bool:
     return any(isinstance(value, (_Float, _Integer)) for value in values)
+
+
+def _range(*values: Any) -> range:
+    result = range(*map(_plain, values))
+    if numbers := _numbers_of(values):
+        numbers.decide(len(result), values)
+    return result
+
+
+def index(value: Any) -> Any:
+    """What an element of a list is chosen by."""
+    if isinstance(value, _Integer):
+        value.numbers.decide(_plain(value), (value,))
+    return value
 
 
 def _len(value: Any) -> Any:
