@@ -369,9 +369,9 @@ def luma_and_chroma(image: Tensor) -> tuple[Tensor, Tensor]:
     return luma, torch.stack((0.492 * (blue - luma), 0.877 * (red - luma)), dim=-3)
 
 
-def gaussian_nll(mean: Tensor, target: Tensor, variance: Tensor, eps: float = 1e-6) -> Tensor:
+def gaussian_nll(mean: Tensor, target: Tensor, var: Tensor, eps: float = 1e-6) -> Tensor:
     """Numbers of one tensor are refused that are negative."""
-    return F.gaussian_nll_loss(mean, target, variance, full=True, eps=eps, reduction="none")
+    return F.gaussian_nll_loss(mean, target, var, full=True, eps=eps, reduction="none")
 
 
 def partial_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
