@@ -95,7 +95,8 @@ def constant(type: Type, kind: str, word: str, negative: bool = False) -> Defaul
         return Default(word, word)
     if type.base == "str" and kind == "string":
         value = unquote(word)
-        return Default(quote(value), f'"{value}"' if repr(value) == f"'{value}'" else repr(value))
+        is_plain = repr(value) == f"'{value}'" and '"' not in value
+        return Default(quote(value), f'"{value}"' if is_plain else repr(value))
     if type.base == "Device" and kind == "string":
         return _device(unquote(word), optional)
     if type.base in _ENUMS and kind != "string":

@@ -28,7 +28,9 @@ cudaError_t run_forward(const Forward& problem) {
 template <typename T, int D>
 cudaError_t run_decode(const Forward& problem, int warps) {
   constexpr int kWidth = D == 96 ? 128 : D;
-  const int blocks = static_cast<int>(ceil_div(decode_tile_count(problem), 2));  // Which take a tile or two.
+  const auto tiles = decode_tile_count(problem);
+  // Blocks that stay take a tile or two.
+  const int blocks = static_cast<int>(attention::sm80::decode_blocks_stay(kWidth) ? ceil_div(tiles, 2) : tiles);
   const cudaError_t error = forward_decode<T, kWidth>(problem, {warps, problem.splits, blocks}, nullptr);
   return error != cudaSuccess || problem.splits == 1 ? error : forward_combine<T, kWidth>(problem, nullptr);
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernelgen.scaffold.schema.defaults import DTYPES
@@ -160,6 +160,7 @@ def schemas(draw) -> str:
 
 @settings(max_examples=150, deadline=None)
 @given(schemas())
+@example(r'(Tensor a, *, str b="\"", str c="\"c\"") -> ()')
 def test_the_canonical_spelling_means_the_same(text: str):
     schema = parse(text)
     assert meaning(schema.text) == meaning(text)
