@@ -2,7 +2,7 @@
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
 from kernelgen.scaffold.formula.entry import kernels
 from kernelgen.scaffold.schema.from_python import reference
@@ -31,7 +31,7 @@ OF_NORMAL = {"s": POSITIVE, "x": USUAL, "m": USUAL}  # PyTorch refuses NaN.
 )
 def test_tensors_are_drawn_from_the_widest_interval(tmp_path, monkeypatch, body, signature, domains):
     # torch.compile switches it off for the whole process, which may have run another test.
-    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+    monkeypatch.setattr("torch.distributions.Distribution._validate_args", True)
     assert trace_text(tmp_path, body, signature)["assumption"]["domains"] == domains
 
 
