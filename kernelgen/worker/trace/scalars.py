@@ -43,8 +43,8 @@ _STEPS_OF_BITS = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 _STEPS_OF_BITS |= {"lshift": operator.lshift, "rshift": operator.rshift}
 _CONVERSIONS = {"bool": bool, "int": int, "float": float, "round": round, "abs": abs}
 _CONVERSIONS |= {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc}
-_METHODS_OF_STEPS = ("as_integer_ratio", "bit_count", "bit_length", "is_integer")
 _CONVERSIONS |= {"str": str, "repr": repr, "format": format}
+_METHODS_OF_STEPS = ("as_integer_ratio", "bit_count", "bit_length", "is_integer")
 
 
 class Decision(NamedTuple):
