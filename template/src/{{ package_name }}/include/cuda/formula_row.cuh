@@ -1460,6 +1460,15 @@ inline bool are_few_for_blocks(int64_t rows) {
 // The most inputs that are held and results that are summed for which such a block has registers.
 constexpr int kLightSums = 4;
 
+// The registers for inputs of a thread that has 64, as where 1,024 run at once; the others are for what it computes.
+constexpr int kRegistersOfInputs = 32;
+
+// Whether they suffice for so many accesses of each input.
+template <typename Tensors, int kAccesses, int N>
+constexpr bool kHaveRegisters =
+    kAccesses * std::max(1, Tensors::kHeldInputs) * sizeof(Vector<typename Tensors::Element, N>) <=
+    kRegistersOfInputs * sizeof(int);
+
 // A bit for each input that all rows have in common.
 template <typename Tensors>
 int common_inputs(const Tensors& tensors) {
@@ -1489,6 +1498,9 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   constexpr bool kSums = kSummed != 0;
   // Of wide elements an access has fewer, which leaves registers for more accesses beside sums.
   constexpr int kWideHeld = kSums && N <= 4 ? 2 * kHeld : kHeld;
+  // Whether a block that has all registers of a multiprocessor has enough of them.
+  constexpr bool kIsLight = !kSums || Tensors::kHeldInputs + count_bits(kSummed) <= kLightSums;
+  constexpr int kLongHeld = !kIsLight || kHaveRegisters<Tensors, kWideHeld, N> ? kWideHeld : kHeld;
   if (kSums && tensors.rows.dimensions > 1) return otherwise;
   const bool aligned = reads_vectors(tensors);
   const int64_t accesses = std::max<int64_t>(1, tensors.rows.n / N);
@@ -1549,9 +1561,7 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
   if (aligned && is_held) {
     return visit(RowKernel<BlockGroup, N, kHeld, true, kSummed, kSums, false, kSums>{threads, 1});
   }
-  // Whether a block that has all registers of a multiprocessor has enough of them.
-  constexpr bool kIsLight = !kSums || Tensors::kHeldInputs + count_bits(kSummed) <= kLightSums;
-  if constexpr (kSums && kIsLight && N > 4) {
+  if constexpr (kSums && kIsLight && N > 4 && kHaveRegisters<Tensors, 2 * kHeld, N>) {
     // A multiprocessor has two such blocks: one computes while the other reduces. On an H100 0.94 of the time of one
     // that has it alone.
     if (aligned && can_hold && accesses <= int64_t(kThreads) * 2 * kHeld) {
@@ -1560,8 +1570,8 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
     }
   }
   if constexpr (kThreads < kLongThreads && kIsLight) {
-    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kWideHeld) {
-      const int most = threads_for(accesses, kWideHeld);
+    if (aligned && can_hold && accesses <= int64_t(kLongThreads) * kLongHeld) {
+      const int most = threads_for(accesses, kLongHeld);
       if constexpr (kSummed == 0) {
         // Such a block has a multiprocessor alone, which would load what rows have in common for each of them.
         const bool shares = (common_inputs(tensors) & ~Tensors::kLate) != 0 && tensors.rows.dimensions <= 1;
@@ -1569,18 +1579,18 @@ Result visit_rows(const Tensors& tensors, Result otherwise, const Visit& visit) 
           return visit(RowKernel<BlockGroup, N, kHeld, true, 0, true, true, true>{most, 1});
         }
       }
-      return visit(RowKernel<BlockGroup, N, kWideHeld, true, kSummed, kSums, true, kSums>{most, 1});
+      return visit(RowKernel<BlockGroup, N, kLongHeld, true, kSummed, kSums, true, kSums>{most, 1});
     }
   }
   if constexpr (kPeels) {
     // Likewise blocks of two clusters. On an H100 the gradient of a layer norm takes 0.95 of the time of larger blocks.
     constexpr int kOfBlock = kIsLight ? kThreads : kThreads / 2;
-    const int blocks = blocks_of_cluster(accesses, kOfBlock * kWideHeld);
-    const int of_cluster = threads_for(accesses, int64_t(blocks) * kWideHeld);
+    const int blocks = blocks_of_cluster(accesses, kOfBlock * kLongHeld);
+    const int of_cluster = threads_for(accesses, int64_t(blocks) * kLongHeld);
     const bool fits = of_cluster <= (kIsLight ? kLongThreads : kThreads);
     const bool gains = kSums || Tensors::kResults > 0 || are_few_for_blocks(tensors.rows.count);
     if (gains && aligned && can_hold && fits && tensors.rows.dimensions <= 1 && has_clusters()) {
-      return visit(RowKernel<ClusterGroup, N, kWideHeld, true, kSummed, true, kIsLight, kSums>{of_cluster, 1, blocks});
+      return visit(RowKernel<ClusterGroup, N, kLongHeld, true, kSummed, true, kIsLight, kSums>{of_cluster, 1, blocks});
     }
   }
   if constexpr (kPeels) {
