@@ -180,8 +180,9 @@ def instantiate_together(source: Path) -> None:
     """Rewrites a .cu file, so that a single object holds what would be an object of each instantiation.
 
     The compiler sees every instantiation, but the headers once, which are more than half of each object's time. Of the
-    device code it compiles a part: for sm_90a a few instantiations that have every value, for sm_80 the last alone.
-    `make corpora` compiles them all.
+    device code it compiles a part: for sm_90a a few instantiations that have every value, for sm_80 the last alone; of
+    activations one in turn, and of two norms, which share their rows, one in every dtype. The project's users compile
+    them all, and so does `benchmarks/spills.py`.
     """
     text = source.read_text(encoding="utf-8")
     line = f"// instantiate:{instantiate_line(source)}\n"
@@ -191,15 +192,29 @@ def instantiate_together(source: Path) -> None:
     end = text.rindex("\n}  // namespace")
     instances = instantiations(source)
     parts = []
-    for instance, is_covering in zip(instances, covering(instances), strict=True):
-        on_device = "__CUDA_ARCH__ >= 900" if is_covering else "0"
+    for number, (instance, is_covering) in enumerate(zip(instances, covering(instances), strict=True)):
+        is_compiled = is_covering and (_LIKE_LAYER_NORM not in source.parts or instance["T"] == instances[-1]["T"])
+        on_device = "__CUDA_ARCH__ >= 900" if is_compiled else "0"
         if instance != instances[-1]:
             parts.append(f"\n\n#if !defined(__CUDA_ARCH__) || {on_device}")
         parts += [f"\n#undef INSTANCE_{name}\n#define INSTANCE_{name} {value}" for name, value in instance.items()]
-        parts.append(text[begin:end])
+        parts.append(text[begin:end].replace(_EVERY_ACTIVATION, _activation(number)))
         if instance != instances[-1]:
             parts.append("\n#endif")
     source.write_text(text[:begin].replace(line, "") + "".join(parts) + text[end:], encoding="utf-8")
+
+
+# Its rows are launched and held as those of layer_norm.
+_LIKE_LAYER_NORM = "rms_norm"
+# How a source of linear_activation ends, whose kernels differ by activation in a function of single numbers alone.
+_EVERY_ACTIVATION = "\nACTIVATIONS(INSTANTIATE)\n"
+_ACTIVATIONS = ("None", "Relu", "Gelu", "GeluTanh", "Silu")
+
+
+def _activation(number: int) -> str:
+    """The same with one of them in device code, another for each number."""
+    one = _ACTIVATIONS[number % len(_ACTIVATIONS)]
+    return f"\n#ifdef __CUDA_ARCH__\nINSTANTIATE({one})\n#else{_EVERY_ACTIVATION}#endif\n"
 
 
 def covering(instances: list[dict[str, str]]) -> list[bool]:
@@ -288,7 +303,7 @@ def template_hash() -> str:
 
     flags = QUICK_DEVICE_CODE, QUICK_CXX, compiled_header("-O1")
     digest = hashlib.sha256(f"{torch.__version__} {sys.version} {EVERY_OP} {flags}".encode())
-    for rewrite in (instantiate_together, covering):
+    for rewrite in (instantiate_together, _activation, covering):
         digest.update(inspect.getsource(rewrite).encode())
     for path in sorted([*(REPOSITORY / "template").rglob("*"), REPOSITORY / "copier.yml"]):
         if path.is_file() and "__pycache__" not in path.parts:
