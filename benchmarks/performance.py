@@ -30,6 +30,9 @@ FROM_FUNCTIONS = [
     Path(__file__).with_name("results") / name for name in ("from_functions.json", "from_functions_cpu.json")
 ]
 
+# Of from_functions.py, on a GPU.
+DIRECTIONS = ("forward", "backward", "step")
+
 HEAD = """# How fast the recipes are
 
 Written by `python benchmarks/performance.py` from `benchmarks/results/`; do not edit. Each part is one run, with its
@@ -251,11 +254,11 @@ def functions(on_gpu: dict[str, Any], on_cpu: dict[str, Any]) -> str:
         ratios.setdefault(row["op"], {}).setdefault(row["direction"], []).append(row["ratio"])
     for row in on_cpu["rows"]:
         ratios.setdefault(row["op"], {}).setdefault("cpu", []).append(row["ratio"])
-    lines = ["", "| function | forward | backward | least | on a CPU | least |", "|" + " --- |" * 6]
+    lines = ["", "| function | forward | backward | a step | least | on a CPU | least |", "|" + " --- |" * 7]
     for name, groups in ratios.items():
         means = {group: f"{geometric_mean(values):.2f}" for group, values in groups.items()}
-        cells = [means.get("forward", ""), means.get("backward", "")]
-        cells.append(_least(*(groups[group] for group in ("forward", "backward") if group in groups)))
+        cells = [means.get(direction, "") for direction in DIRECTIONS]
+        cells.append(_least(*(groups[direction] for direction in DIRECTIONS if direction in groups)))
         cells += [means.get("cpu", ""), _least(groups["cpu"]) if "cpu" in groups else ""]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     every, every_on_cpu = ([row["ratio"] for row in results["rows"]] for results in (on_gpu, on_cpu))
@@ -263,7 +266,7 @@ def functions(on_gpu: dict[str, Any], on_cpu: dict[str, Any]) -> str:
     lines += [
         "",
         "`torch.compile(dynamic=False)`'s time over the op's: geometric means over the sizes that were measured, and",
-        "the least ratio.",
+        "the least ratio. A step is a forward with its gradient.",
         f"On an {gpu['gpu']['name']}, bfloat16, at commit {gpu['git']}: {_summary(every)}.",
         f"On {cpu['cores']} cores of an {cpu['cpu']}, bfloat16 and float32, both directions, at commit {cpu['git']}:",
         f"{_summary(every_on_cpu)}.",
