@@ -167,6 +167,12 @@ def _sm90_drawn_gradient(compiled, reference, memory) -> None:
         varlen.check(compiled(""), reference, memory, varlen.CASES[case], ALL_SCHEDULES)
 
 
+def _sm90_drawn_wide_gradient(compiled, reference, memory) -> None:
+    """The same of wide heads, of which blocks draw tiles for either gradient."""
+    for case in ("lengths", "splits"):
+        varlen.check(compiled(""), reference, memory, varlen.WIDE_CASES[case], ALL_SCHEDULES)
+
+
 def _include(compiled, reference, memory) -> None:
     kernels = compiled("include")
     for seed in ALL_SCHEDULES:
@@ -316,6 +322,7 @@ CHECKS = {
     "sm90_few_keys_gradient": Check("flash_attention", SM90_FEW_KEYS_GRADIENT, _sm90_few_keys_gradient),
     "sm90_wide_gradient": Check("flash_attention", SM90_WIDE_GRADIENT, _sm90_wide_gradient),
     "sm90_drawn_gradient": Check("flash_attention_varlen", varlen.ENTRY, _sm90_drawn_gradient),
+    "sm90_drawn_wide_gradient": Check("flash_attention_varlen", varlen.WIDE_ENTRY, _sm90_drawn_wide_gradient),
     "include": Check("elementwise", (ENTRIES / "vocabulary.cu").read_text(), _include),
 }
 

@@ -51,6 +51,11 @@ def _drawn(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
     return Fault(name, "sm90_drawn_gradient", path, kind, old, new, **options)
 
 
+def _drawn_wide(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
+    path = "../../include/sm90/attention_backward_pipeline.cuh"
+    return Fault(name, "sm90_drawn_wide_gradient", path, kind, old, new, **options)
+
+
 def _wide(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
     path = "../../include/sm90/attention_backward_pipeline.cuh"
     return Fault(name, "sm90_wide_gradient", path, kind, old, new, **options)
@@ -243,15 +248,15 @@ FEW_KEYS = [
 DRAWN = [
     _drawn(
         *("keys_loaded_before_gradients_have_left", Kind.STAGE),
-        *("    barriers.empty_keys.wait((work.number + 1) % 2);\n    barriers", "    barriers"),
+        "stored.wait((number + 1) % 2);",
     ),
     _drawn(
         *("gradients_without_iterations_over_those_that_leave", Kind.STAGE),
-        *("    barriers.empty_keys.wait((work.number + 1) % 2);\n    named", "    named"),
+        "stored.wait((work.number + 1) % 2);",
     ),
     _drawn(
         *("a_consumer_a_phase_behind", Kind.DEADLOCK),
-        "(work.number + 1) % 2);\n    named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);",
+        "(work.number + 1) % 2);\n    named_barrier_sync(kWarpgroupBarrier + consumer, kWarpgroup);",
         "(work.number + 1) % 2);",
     ),
     _drawn(
@@ -260,6 +265,19 @@ DRAWN = [
     ),
     _drawn("work_read_by_a_warp_while_it_is_replaced", Kind.WARP_BARRIER, "if (kThreads == kWarp) __syncwarp();"),
     _drawn("keys_of_the_tile_before", Kind.MBARRIER, "barriers.full_keys.wait(work.loaded % 2);", ";"),
+]
+
+DRAWN_WIDE = [
+    _drawn_wide(
+        *("rings_of_the_other_gradients", Kind.MBARRIER),
+        *("Before& kind = before[work.key_tile.block];", "Before& kind = before[0];"),
+    ),
+    _drawn_wide(
+        *("rows_of_the_next_sequence", Kind.TWO_WRITERS),
+        *("if (of_half < rows.count && first < dim)", "if (first < dim)"),
+        **WRONG_RESULT,
+    ),
+    _drawn_wide("columns_of_another_thread", Kind.INDEX, "transpose_in_quad(chunk);", **WRONG_RESULT),
 ]
 
 WIDE = [
@@ -283,6 +301,7 @@ WIDE = [
     _wide(
         *("grad_q_of_the_last_block", Kind.TWO_WRITERS),
         *("atomicAdd(target + n * kWarpgroup, values);", "target[n * kWarpgroup] = values;"),
+        **WRONG_RESULT,
     ),
     _wide(
         *("grad_q_overwritten_while_it_leaves", Kind.STAGE),
@@ -377,5 +396,5 @@ RECIPE_FAULTS = [
         for mutant in CUDA
         if (name := mutant.name.removeprefix("cuda_")) in _FROM_FUZZING
     ),
-    *(LINEAR + DIRECT + ATTENTION + TURNS + STEPPED + FEW_KEYS + DRAWN + WIDE + HEADERS),
+    *(LINEAR + DIRECT + ATTENTION + TURNS + STEPPED + FEW_KEYS + DRAWN + DRAWN_WIDE + WIDE + HEADERS),
 ]

@@ -26,13 +26,14 @@
 // (attention_group_splits.h), a block leaves grad_k and grad_v of its split in float32, and convert_tile adds them up.
 //
 // Heads of more than 128 dimensions have two blocks for each tile of keys, since registers hold one gradient of them:
-// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (accumulate_values).
+// one computes grad_k and grad_q (iterate_of_keys), the other grad_v (accumulate_values). Those of a MixedWideTile draw
+// tiles for either, so that both kinds go on at the rate at which they are computed, and read the same queries.
 //
 // An op says by the class Sequences what its tiles are of:
 //
 //   Backward     the problem, a kernel's parameter
-//   Tensors      q, k, v, grad, grad_k, grad_v and, for a SingleTile or a MixedTile, grad_q, as TMA copies them (see
-//                attention_forward_pipeline.cuh)
+//   Tensors      q, k, v, grad, grad_k, grad_v and, for a SingleTile or a MixedTile that is not wide, grad_q, as TMA
+//                copies them (see attention_forward_pipeline.cuh)
 //   Sequence     which sequence a tile of keys is of; queries() and keys() are what `coordinates` takes for its rows
 //   kRagged      whether sequences differ in length, so that more registers say where a tile is
 //   mask         the mask of a sequence
@@ -41,6 +42,7 @@
 //                tensors and, by `number`, in lse; and how many keys the sequence has
 //   key_tile_index, padded_key_tile   the same of tiles of keys
 //   broadcast    of a MixedTile: the same tile of keys, of which the compiler knows that a warp has it in common
+//   query_rows   of a MixedWideTile: where a head's queries are, from one of them on, as padded_tile tells
 
 #pragma once
 
@@ -56,6 +58,7 @@
 #include "dependent_launch.cuh"
 #include "exponential.cuh"
 #include "mask.h"
+#include "pack.cuh"
 #include "score.h"
 #include "vector.cuh"
 
@@ -96,7 +99,7 @@ struct KernelTraits {
   static constexpr int kDsOffset = kGradsOffset + kGradStages * kGradsBytes;
   static constexpr int kSharesOffset = kDsOffset + Tile::kDsTiles * kDsBytes;
   static constexpr int kStatsOffset = kSharesOffset + (kStagesShares ? kConsumers * kShareBytes : 0);
-  static constexpr int kBytes = kStatsOffset + kQueryStages * kStatsBytes + kSwizzleAlignment;
+  static constexpr int kEnd = kStatsOffset + kQueryStages * kStatsBytes, kBytes = kEnd + kSwizzleAlignment;
   static_assert(kSharesRows || kRows == kWgmmaRows, "a consumer computes 64 rows of grad_q");
   static_assert(kSteps == 1 || kStepRows == kWgmmaRows, "a consumer computes grad_q of one of several steps");
   static_assert(Tile::kBlocks * (kBytes + 1024) <= 227 * 1024, "more shared memory than a multiprocessor has");
@@ -107,6 +110,7 @@ template <typename Sequence>
 struct KeyTile {
   Sequence sequence;
   int head, tile, split;
+  int block;  // Of a wide tile, which of its two blocks: see visit_block.
 };
 
 // Whether blocks visit tiles of queries from the last to the first, each for all of their heads, and not head by head
@@ -127,7 +131,6 @@ __host__ __device__ bool is_single(int keys) {
 
 // The iterations for a tile of keys: the tiles of queries that attend to it or, of a single one, all of them, so that
 // grad_q has a value everywhere.
-template <typename Tile>
 struct Iterations {
   int first_head, end_head, first_tile, end_tile, count;
   bool descending;
@@ -136,25 +139,23 @@ struct Iterations {
     int head, tile;
   };
 
-  Iterations() = default;
   // For a split of a group of heads, the one with this number among those of all groups. Where there are more splits
   // than heads, each has some of a head's tiles.
-  __device__ Iterations(const Mask& mask, int first_key, int split, int group, int splits)
-      : descending(descends<Tile>(mask, group)) {
+  template <typename Tile>
+  __device__ static Iterations of(const Mask& mask, int first_key, int split, int group, int splits) {
     const int heads = max(group / splits, 1), query_splits = max(splits / group, 1);
-    first_head = split / query_splits * heads;
-    end_head = first_head + heads;
+    const int first_head = split / query_splits * heads;
     constexpr int kRows = KernelTraits<Tile>::kRows;
     const int last_key = min(first_key + KernelTraits<Tile>::kKeys, mask.keys) - 1;
     const bool single = is_single<Tile>(mask.keys);
     const int first = single ? 0 : mask.first_query(first_key);
     const int end = single ? mask.queries : mask.end_query(last_key);
-    first_tile = first / kRows;
-    end_tile = max((end + kRows - 1) / kRows, first_tile);
+    int first_tile = first / kRows, end_tile = max((end + kRows - 1) / kRows, first_tile);
     const int tiles = (end_tile - first_tile + query_splits - 1) / query_splits;
     first_tile = min(first_tile + split % query_splits * tiles, end_tile);
     end_tile = min(first_tile + tiles, end_tile);
-    count = (end_tile - first_tile) * heads;
+    const int count = (end_tile - first_tile) * heads;
+    return {first_head, first_head + heads, first_tile, end_tile, count, descends<Tile>(mask, group)};
   }
   __device__ RowTile first() const { return {first_head, descending ? end_tile - 1 : first_tile}; }
   __device__ void advance(RowTile& rows) const {
@@ -167,15 +168,17 @@ struct Iterations {
 };
 
 // What a block computes: a tile of keys, and the tiles of queries that attend to it.
-template <typename Tile, typename Sequences>
+template <typename Sequences>
 struct BlockWork {
   KeyTile<typename Sequences::Sequence> key_tile;
-  Iterations<Tile> iterations;
-  // How many tiles of keys the block has had before, and for how many of these there were iterations.
-  int number, loaded;
+  Iterations iterations;
+  // How many works the block has had before. And of those with the same gradients: for how many there were iterations,
+  // and how many steps these had, which says where the rings are.
+  int number, loaded, steps;
 
+  template <typename Tile>
   __device__ void find_iterations(const typename Sequences::Backward& p) {
-    iterations = Iterations<Tile>(
+    iterations = Iterations::of<Tile>(
         Sequences::mask(p, key_tile.sequence),
         key_tile.tile * KernelTraits<Tile>::kKeys,
         key_tile.head * p.group_splits + key_tile.split,
@@ -183,9 +186,11 @@ struct BlockWork {
         p.group_splits);
   }
   // By a warp, of what its threads have in common.
+  template <typename Tile>
   __device__ BlockWork in_registers(const typename Sequences::Backward& p) const {
-    BlockWork work{Sequences::broadcast(key_tile), {}, same_in_warp(number), same_in_warp(loaded)};
-    work.find_iterations(p);
+    const KeyTile<typename Sequences::Sequence> common = Sequences::broadcast(key_tile);
+    BlockWork work{common, {}, same_in_warp(number), same_in_warp(loaded), same_in_warp(steps)};
+    work.template find_iterations<Tile>(p);
     return work;
   }
 };
@@ -194,17 +199,12 @@ template <typename Tile>
 struct Barriers {
   using Traits = KernelTraits<Tile>;
   MBarrier full_keys, full_values;
-  // Where blocks draw tiles of keys: no consumer reads keys and values any more; and the gradients that take their
-  // place have been stored.
-  MBarrier read_keys, empty_keys;
   MBarrier full_queries[Traits::kQueryStages], empty_queries[Traits::kQueryStages];
   MBarrier full_grads[Traits::kGradStages], empty_grads[Traits::kGradStages];
 
   __device__ void init() {
     full_keys.init(1);
     full_values.init(1);
-    read_keys.init(Traits::kConsumers);
-    empty_keys.init(1 + Traits::kConsumers);
     for (int stage = 0; stage < std::max(Traits::kQueryStages, Traits::kGradStages); ++stage) {
       if (stage < Traits::kQueryStages) {
         full_queries[stage].init(1);
@@ -215,7 +215,6 @@ struct Barriers {
         empty_grads[stage].init(Traits::kConsumers);
       }
     }
-    fence_mbarrier_init();
   }
 };
 
@@ -225,6 +224,8 @@ struct Rings {
   RingPosition<kQueryStages> queries;
   RingPosition<kGradStages> grads;
 
+  // After so many steps.
+  __device__ explicit Rings(int steps) : queries(steps), grads(steps) {}
   __device__ int query_stage() const { return queries.stage(); }
   __device__ int query_parity() const { return queries.parity(); }
   __device__ int grad_stage() const { return grads.stage(); }
@@ -238,6 +239,7 @@ struct Rings {
 // Rings of the same length share one position.
 template <int kStages>
 struct Rings<kStages, kStages> : RingPosition<kStages> {
+  using RingPosition<kStages>::RingPosition;
   __device__ int query_stage() const { return this->stage(); }
   __device__ int query_parity() const { return this->parity(); }
   __device__ int grad_stage() const { return this->stage(); }
@@ -258,16 +260,12 @@ __device__ void produce(
     const typename Sequences::Tensors& tensors,
     char* shared,
     Barriers<Tile>& barriers,
-    Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
-    const BlockWork<Tile, Sequences>& work) {
+    const BlockWork<Sequences>& work) {
   using Traits = KernelTraits<Tile>;
   constexpr int kRows = Traits::kRows, kKeys = Traits::kKeys;
   const auto& iterations = work.iterations;
   const auto& key_tile = work.key_tile;
-  if (Tile::kDraws) {
-    barriers.empty_keys.wait((work.number + 1) % 2);
-    barriers.empty_keys.arrive();  // Consumers could be a phase ahead otherwise, where they have no iterations.
-  }
+  Rings<Tile::kQueryStages, Tile::kGradStages> rings(Tile::kDraws ? work.steps : 0);
   auto rows = iterations.first();
   for (int iteration = 0; iteration < iterations.count; ++iteration, iterations.advance(rows)) {
 #pragma unroll 1
@@ -335,7 +333,7 @@ template <typename Tile, typename Sequences>
 __device__ Turn turn_of(
     const typename Sequences::Backward& p,
     const KeyTile<typename Sequences::Sequence>& key_tile,
-    const typename Iterations<Tile>::RowTile& rows) {
+    const Iterations::RowTile& rows) {
   using Traits = KernelTraits<Tile>;
   const auto& mask = Sequences::mask(p, key_tile.sequence);
   const int before = adders_before<Tile>(mask, rows.tile * Traits::kRows, key_tile.tile * Traits::kKeys);
@@ -349,7 +347,7 @@ __device__ void reduce_grad_q(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
     const char* shared,
-    const Iterations<Tile>& iterations,
+    const Iterations& iterations,
     const KeyTile<typename Sequences::Sequence>& key_tile) {
   using Traits = KernelTraits<Tile>;
   constexpr int kThreads = kWarpgroup + kWarp;
@@ -398,28 +396,11 @@ __device__ void let_consumers_share() {
   for (int part = 0; part < Tile::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kWarpgroup + kWarp);
 }
 
-// Chooses one of both.
-template <typename Tile, typename Sequences>
-__device__ void reduce_or_store_grad_q(
-    const typename Sequences::Backward& p,
-    const typename Sequences::Tensors& tensors,
-    const char* shared,
-    const Iterations<Tile>& iterations,
-    const KeyTile<typename Sequences::Sequence>& key_tile) {
-  if constexpr (Tile::kSingle || Tile::kFindsSingle) {
-    if (is_single<Tile>(Sequences::mask(p, key_tile.sequence).keys)) {
-      reduce_grad_q<Tile, Sequences, true>(p, tensors, shared, iterations, key_tile);
-      return;
-    }
-  }
-  if constexpr (!Tile::kSingle) reduce_grad_q<Tile, Sequences, false>(p, tensors, shared, iterations, key_tile);
-}
-
 // The same where consumers add their shares, from registers: in the block's turn.
 template <typename Tile, typename Sequences>
 __device__ void let_consumers_add(
     const typename Sequences::Backward& p,
-    const Iterations<Tile>& iterations,
+    const Iterations& iterations,
     const KeyTile<typename Sequences::Sequence>& key_tile) {
   using Traits = KernelTraits<Tile>;
   constexpr int kThreads = kWarpgroup + kWarp;
@@ -432,6 +413,45 @@ __device__ void let_consumers_add(
     for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_arrive(kShareEmpty + part, kThreads);
     for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_sync(kShareFull + part, kThreads);
     if (leads) turn.pass();
+  }
+}
+
+// For that warp: a tile of keys. A single one of wide heads has grad_q in registers, and its consumers store it.
+template <typename Tile, typename Sequences>
+__device__ void add_grad_q(
+    const typename Sequences::Backward& p,
+    const typename Sequences::Tensors& tensors,
+    const char* shared,
+    const Iterations& iterations,
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
+  using Traits = KernelTraits<Tile>;
+  if constexpr (Tile::kSingle || Tile::kFindsSingle) {
+    if (is_single<Tile>(Sequences::mask(p, key_tile.sequence).keys)) {
+      if constexpr (Traits::kStagesShares && Tile::kGradients == Gradients::kAll) {
+        reduce_grad_q<Tile, Sequences, true>(p, tensors, shared, iterations, key_tile);
+      }
+      return;
+    }
+  }
+  if constexpr (Traits::kStagesShares && !Tile::kSingle) {
+    reduce_grad_q<Tile, Sequences, false>(p, tensors, shared, iterations, key_tile);
+  } else if constexpr (Traits::kHasAdder && !Tile::kSingle) {
+    let_consumers_add<Tile, Sequences>(p, iterations, key_tile);
+  }
+}
+
+// Transposes a matrix of which each of four neighbouring threads has a row.
+__device__ inline void transpose_in_quad(uint32_t (&row)[4]) {
+#pragma unroll
+  for (int distance = 1; distance < 4; distance *= 2) {
+    const bool is_upper = threadIdx.x & distance;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & distance) continue;
+      uint32_t &lower = row[i], &upper = row[i | distance];
+      const uint32_t other = __shfl_xor_sync(0xffffffff, is_upper ? lower : upper, distance);
+      (is_upper ? lower : upper) = other;
+    }
   }
 }
 
@@ -592,6 +612,34 @@ struct Keys {
         target[n * kWarpgroup] = values;
       } else {
         atomicAdd(target + n * kWarpgroup, values);
+      }
+    }
+  }
+
+  // Stores such columns of a single tile: what grad_q has of them, scaled. The four threads of a row exchange what they
+  // have, so that each stores 16 bytes.
+  template <int kSize, typename Rows>
+  __device__ __forceinline__ static void store_columns(
+      const View& view, const Rows& rows, int dim, const float (&sums)[kSize], float scale, int column) {
+    const int thread = threadIdx.x % kWarpgroup, lane = thread % 4;
+    const int row = thread / 32 * 16 + thread % 32 / 4;
+    T* target = static_cast<T*>(view.data) + rows.offset(view);
+#pragma unroll
+    for (int n = 0; n < kSize / 4; n += 4) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t chunk[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* pair = sums + 4 * (n + i) + 2 * half;
+          chunk[i] = pack<T>(pair[0] * scale, pair[1] * scale);
+        }
+        transpose_in_quad(chunk);
+        const int of_half = row + half * 8, first = column + 8 * (n + lane);
+        if (of_half < rows.count && first < dim) {
+          const uint4 bits = {chunk[0], chunk[1], chunk[2], chunk[3]};
+          *reinterpret_cast<uint4*>(target + int64_t(of_half) * view.row + first) = bits;
+        }
       }
     }
   }
@@ -795,9 +843,29 @@ __device__ __forceinline__ void iterate(
   }
 }
 
+// Where a tile of wide queries has grad_q.
+template <typename T, typename Tile, typename Sequences>
+struct WideGradQ {
+  using Traits = KernelTraits<Tile>;
+  const typename Sequences::Backward& p;
+  const KeyTile<typename Sequences::Sequence>& key_tile;
+  const Iterations::RowTile& rows;
+
+  __device__ float* accum() const {
+    const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
+    return p.grad_q_accum + tile * Traits::kRows * Traits::D;
+  }
+  template <int kSize>
+  __device__ __forceinline__ void store(const float (&sums)[kSize], int column) const {
+    const auto outputs = Sequences::query_rows(p, key_tile.sequence, rows.head, rows.tile * Traits::kRows);
+    Keys<T, Tile>::store_columns(p.grad_q, outputs, p.dim, sums, p.score.scale, column);
+  }
+};
+
 // The same for the gradients of wide keys and of queries. Without room in shared memory, the latter are added to their
-// accumulator from registers: by the first block of an ordered backward, stored. `accum_of` says where that is.
-template <typename T, typename Tile, typename AccumOf>
+// accumulator from registers: by the first block of an ordered backward, stored. Those of a single tile of keys are
+// stored in the output.
+template <typename T, typename Tile, typename GradQ>
 __device__ __forceinline__ void iterate_of_keys(
     Keys<T, Tile>& keys,
     const Score& score,
@@ -807,7 +875,7 @@ __device__ __forceinline__ void iterate_of_keys(
     const Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
     int first_key,
     int first_row,
-    const AccumOf& accum_of) {
+    const GradQ& grad_q) {
   using Traits = KernelTraits<Tile>;
   constexpr int kWhole = Keys<T, Tile>::kWhole;
   constexpr bool kHasHalf = Keys<T, Tile>::kHasHalf;
@@ -836,8 +904,15 @@ __device__ __forceinline__ void iterate_of_keys(
   wgmma_wait<0>();
   wgmma_pin(whole);
   if constexpr (kHasHalf) wgmma_pin(half);
+  if constexpr (Tile::kFindsSingle) {
+    if (is_single<Tile>(mask.keys)) {
+      grad_q.store(whole, keys.whole_column());
+      if constexpr (kHasHalf) grad_q.store(half, keys.half_column());
+      return;
+    }
+  }
   float* accum = reinterpret_cast<float*>(shared + Traits::kSharesOffset);
-  if constexpr (Tile::kAddsRegisters) accum = accum_of();
+  if constexpr (Tile::kAddsRegisters) accum = grad_q.accum();
   if constexpr (Traits::kHasAdder) named_barrier_sync(kShareEmpty + keys.consumer, kWarpgroup + kWarp);
   const bool is_first = Tile::kOrdered && adders_before<Tile>(mask, first_row, first_key) == 0;
   const bool stores = Traits::kStagesShares || is_first;
@@ -856,9 +931,10 @@ __device__ __forceinline__ void accumulate_values(
     const Mask& mask,
     char* shared,
     Barriers<Tile>& barriers,
-    const Iterations<Tile>& iterations,
+    Rings<Tile::kQueryStages, Tile::kGradStages> rings,
+    const Iterations& iterations,
     int first_key) {
-  Rings<Tile::kQueryStages, Tile::kGradStages> rings, before;  // Of this iteration, and of the one before.
+  auto before = rings;  // Of the iteration before.
   uint32_t weights[Tile::kStepRows / 16][4];
   auto rows = iterations.first();
 
@@ -929,14 +1005,14 @@ __device__ __forceinline__ void store_gradients(
   if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<0>();  // Shared memory must outlive the store.
 }
 
-template <typename T, typename Tile, typename Sequences>
+template <typename T, typename Tile, typename Sequences, typename Works>
 __device__ void consume(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
     char* shared,
     Barriers<Tile>& barriers,
-    Rings<Tile::kQueryStages, Tile::kGradStages>& rings,
-    const BlockWork<Tile, Sequences>& work) {
+    Works& works,
+    const BlockWork<Sequences>& work) {
   using Traits = KernelTraits<Tile>;
   const auto& iterations = work.iterations;
   const auto& key_tile = work.key_tile;
@@ -945,9 +1021,10 @@ __device__ void consume(
   const int first_key = key_tile.tile * Traits::kKeys + keys.consumer * kWgmmaRows;
   keys.clear();
   if (iterations.count > 0) {
+    Rings<Tile::kQueryStages, Tile::kGradStages> rings(Tile::kDraws ? work.steps : 0);
     barriers.full_keys.wait(work.loaded % 2);
     if constexpr (Tile::kGradients == Gradients::kOfValues) {
-      accumulate_values(keys, p.score, mask, shared, barriers, iterations, first_key);
+      accumulate_values(keys, p.score, mask, shared, barriers, rings, iterations, first_key);
     } else {
       barriers.full_values.wait(work.loaded % 2);
       auto rows = iterations.first();
@@ -958,30 +1035,36 @@ __device__ void consume(
           const DsTile<Tile> ds_tile(shared, keys.consumer, step, work.loaded + step > 0);
           iterate(keys, p.score, mask, shared, barriers, rings, ds_tile, first_key, first_row);
         } else {
-          const auto accum_of = [&] {
-            const int64_t tile = Sequences::tile_index(p, key_tile.sequence, rows.head, rows.tile, Traits::kRows);
-            return p.grad_q_accum + tile * Traits::kRows * Traits::D;
-          };
-          iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, accum_of);
+          const WideGradQ<T, Tile, Sequences> grad_q{p, key_tile, rows};
+          iterate_of_keys(keys, p.score, mask, shared, barriers, rings, first_key, first_row, grad_q);
           rings.advance();
         }
       }
     }
     named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);  // No consumer reads the keys any more.
-  } else if (Tile::kDraws) {
-    // What was stored last has to have left shared memory, and all threads to know, before the next phase can end.
-    barriers.empty_keys.wait((work.number + 1) % 2);
-    named_barrier_sync(kWarpgroupBarrier + keys.consumer, kWarpgroup);
+  } else {
+    works.wait_until_stored(work, keys.consumer);
   }
-  const bool says = Tile::kDraws && threadIdx.x % kWarpgroup == 0;
-  if (says) barriers.read_keys.arrive();
+  works.say_read();
   store_gradients<T, Tile, Sequences>(p, tensors, shared, keys, key_tile);
-  if (says) barriers.empty_keys.arrive();
+  works.say_stored();
 }
 
 // How many blocks a tile of keys has.
 template <typename Tile>
 constexpr int kBlocksOfTile = Tile::kGradients == Gradients::kAll ? 1 : 2;
+
+// Calls visitor(tile) with what this one of them has for a tile.
+template <typename Tile, typename Visitor>
+__device__ __forceinline__ void visit_block(int block, const Visitor& visitor) {
+  if constexpr (kBlocksOfTile<Tile> == 1) {
+    visitor(Tile());
+  } else if (block == 0) {
+    visitor(typename Tile::OfKeys());
+  } else {
+    visitor(typename Tile::OfValues());
+  }
+}
 
 // The dynamic shared memory of a block, whichever it is.
 template <typename Tile>
@@ -1002,50 +1085,100 @@ constexpr bool kConsumersRead =
 // The only work of a block, which producers may read from elsewhere than consumers.
 template <typename Tile, typename Sequences>
 struct OneWork {
-  const BlockWork<Tile, Sequences>&producers, &consumers;
+  const BlockWork<Sequences>&producers, &consumers;
+  Barriers<Tile>& barriers;
 
   template <int kThreads, typename Visitor>
   __device__ __forceinline__ void visit(const typename Sequences::Backward&, const Visitor& visitor) {
-    visitor(kThreads == kWarpgroup ? consumers : producers);
+    visitor(kThreads == kWarpgroup ? consumers : producers, Tile(), barriers);
   }
-  __device__ void schedule(const typename Sequences::Backward&, const MBarrier&) {}
+  __device__ void schedule(const typename Sequences::Backward&) {}
+  __device__ void wait_until_stored(const BlockWork<Sequences>&, int) const {}
+  __device__ void say_read() const {}
+  __device__ void say_stored() const {}
+};
+
+// The barriers of a block that draws: of wide heads a set for each kind of work, since their rings differ.
+template <typename Tile, int kBlocks = kBlocksOfTile<Tile>>
+struct DrawnBarriers {
+  Barriers<Tile> barriers;
+
+  __device__ void init() { barriers.init(); }
+  __device__ Barriers<Tile>& of(Tile) { return barriers; }
+};
+
+template <typename Tile>
+struct DrawnBarriers<Tile, 2> {
+  using OfKeys = typename Tile::OfKeys;
+  using OfValues = typename Tile::OfValues;
+  static_assert(
+      !KernelTraits<OfKeys>::kStagesShares || KernelTraits<OfValues>::kEnd <= KernelTraits<OfKeys>::kSharesOffset,
+      "shares of grad_q may still be read when the next tile is loaded");
+  Barriers<OfKeys> of_keys;
+  Barriers<OfValues> of_values;
+
+  __device__ void init() {
+    of_keys.init();
+    of_values.init();
+  }
+  __device__ Barriers<OfKeys>& of(OfKeys) { return of_keys; }
+  __device__ Barriers<OfValues>& of(OfValues) { return of_values; }
 };
 
 // What a block computes one after the other, in shared memory: a thread of the producer warpgroup draws the next tile
 // of keys while consumers write the gradients of the one before. So it costs no time that a block has to begin, and
 // that the reads which say where its tile is wait for each other. It draws no sooner: blocks of higher keys that begin
-// before this one would wait for it.
+// before this one would wait for it. A tile of wide heads is drawn twice, for grad_k and for grad_v.
 //
-// A tile of keys is replaced once the gradients of keys and values, which leave by way of it, are out of shared memory
-// (empty_keys). Blocks of an OrderedTile still wait for lower tiles only: these have been drawn before, and a block
-// computes what it has drawn in ascending order.
+// A tile of keys is replaced once the gradients of keys and values, which leave by way of it, are out of shared memory.
+// Blocks of an OrderedTile still wait for lower tiles only: these have been drawn before, and a block computes what it
+// has drawn in ascending order.
 template <typename Tile, typename Sequences>
 struct DrawnWork {
-  using Work = BlockWork<Tile, Sequences>;
+  using Work = BlockWork<Sequences>;
   static constexpr unsigned int kStages = 2;
   Work works[kStages];
+  // Of the works before, by their kinds: see BlockWork.
+  struct Before {
+    int loaded, steps;
+  } before[kBlocksOfTile<Tile>];
+  DrawnBarriers<Tile> barriers;
   MBarrier full[kStages], empty[kStages];
+  // No consumer reads what was loaded any more; and the gradients that take its place have been stored.
+  MBarrier read, stored;
 
+  // By one thread.
   __device__ void init() {
+    barriers.init();
+    for (Before& kind : before) kind = {0, 0};
     for (unsigned int stage = 0; stage < kStages; ++stage) {
       full[stage].init(1);
-      empty[stage].init(2 + Tile::kConsumers);  // The producer, the warp that adds, and consumers.
+      empty[stage].init(1 + KernelTraits<Tile>::kHasAdder + Tile::kConsumers);  // The producer; the warp that adds.
     }
+    read.init(Tile::kConsumers);
+    stored.init(1 + Tile::kConsumers);
+    fence_mbarrier_init();
   }
 
-  // Calls visitor with the block's works one after the other. For kThreads neighbouring threads: the one that loads,
-  // the warp that adds, or a consumer.
+  // Calls visitor(work, tile, barriers) for the block's works one after the other. For kThreads neighbouring threads:
+  // the one that loads, the warp that adds, or a consumer.
   template <int kThreads, typename Visitor>
   __device__ __forceinline__ void visit(const typename Sequences::Backward& p, const Visitor& visitor) {
     for (unsigned int number = 0;; ++number) {
       full[number % kStages].wait(number / kStages % 2);
       const Work& work = works[number % kStages];
       if (work.key_tile.tile < 0) return;
-      if constexpr (kThreads == kWarpgroup && !kConsumersRead<Tile>) {
-        visitor(work.in_registers(p));
-      } else {
-        visitor(work);
+      if (kThreads == 1) {
+        stored.wait((number + 1) % 2);
+        stored.arrive();  // Consumers could be a phase ahead otherwise, where they have no iterations.
       }
+      visit_block<Tile>(block_of<kThreads>(work), [&](auto tile) {
+        if constexpr (kThreads == kWarpgroup && !kConsumersRead<Tile>) {
+          visitor(work.template in_registers<Tile>(p), tile, barriers.of(tile));
+        } else {
+          visitor(work, tile, barriers.of(tile));
+        }
+      });
       number = work.number;  // Read again, so that it needs no register before.
       // All threads have read it.
       if (kThreads == kWarp) __syncwarp();
@@ -1056,24 +1189,41 @@ struct DrawnWork {
 
   // For one thread. next_key_tile(): the next tile, or -1 in place of its number after the last.
   template <typename NextKeyTile>
-  __device__ __forceinline__ void schedule(
-      const typename Sequences::Backward& p, const MBarrier& read_keys, const NextKeyTile& next_key_tile) {
-    int loaded = 0;
+  __device__ __forceinline__ void schedule(const typename Sequences::Backward& p, const NextKeyTile& next_key_tile) {
     for (unsigned int number = 0;; ++number) {
-      read_keys.wait((number + 1) % 2);
+      read.wait((number + 1) % 2);
       empty[number % kStages].wait((number / kStages + 1) % 2);
       Work& work = works[number % kStages];
       work.key_tile = next_key_tile();
       const bool is_valid = work.key_tile.tile >= 0;
       if (is_valid) {
-        work.find_iterations(p);
+        Before& kind = before[work.key_tile.block];
+        work.template find_iterations<Tile>(p);
         work.number = number;
-        work.loaded = loaded;
-        loaded += work.iterations.count > 0;
+        work.loaded = kind.loaded;
+        work.steps = kind.steps;
+        kind.loaded += work.iterations.count > 0;
+        kind.steps += work.iterations.count * KernelTraits<Tile>::kSteps;
       }
       full[number % kStages].arrive();
       if (!is_valid) return;
     }
+  }
+
+  // For consumers. Where there were no iterations: what was stored last has left shared memory, and all threads know,
+  // before the next phase can end.
+  __device__ void wait_until_stored(const Work& work, int consumer) {
+    stored.wait((work.number + 1) % 2);
+    named_barrier_sync(kWarpgroupBarrier + consumer, kWarpgroup);
+  }
+  __device__ void say_read() { release(read); }
+  __device__ void say_stored() { release(stored); }
+
+ private:
+  template <int kThreads>
+  __device__ static int block_of(const Work& work) {
+    if (kBlocksOfTile<Tile> == 1) return 0;
+    return kThreads == 1 ? work.key_tile.block : same_in_warp(work.key_tile.block);
   }
 };
 
@@ -1083,32 +1233,28 @@ __device__ __forceinline__ void run_warps(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
     char* shared,
-    Barriers<Tile>& barriers,
     Works& works,
     const NextKeyTile&... next_key_tile) {
   using Traits = KernelTraits<Tile>;
-  Rings<Tile::kQueryStages, Tile::kGradStages> rings;
   if (threadIdx.x < kWarpgroup) {
     give_registers<Tile::Registers::kProducer>();
     if (threadIdx.x == 0) {
-      works.template visit<1>(
-          p, [&](const auto& work) { produce<Tile, Sequences>(p, tensors, shared, barriers, rings, work); });
+      works.template visit<1>(p, [&](const auto& work, auto tile, auto& barriers) {
+        produce<decltype(tile), Sequences>(p, tensors, shared, barriers, work);
+      });
     } else if (Traits::kHasAdder && threadIdx.x / kWarp == 1) {
       if constexpr (Traits::kStagesShares) let_consumers_share<Tile>();
-      works.template visit<kWarp>(p, [&](const auto& work) {
-        if constexpr (Traits::kStagesShares) {
-          reduce_or_store_grad_q<Tile, Sequences>(p, tensors, shared, work.iterations, work.key_tile);
-        } else if constexpr (Traits::kHasAdder) {
-          let_consumers_add<Tile, Sequences>(p, work.iterations, work.key_tile);
-        }
+      works.template visit<kWarp>(p, [&](const auto& work, auto tile, auto&) {
+        add_grad_q<decltype(tile), Sequences>(p, tensors, shared, work.iterations, work.key_tile);
       });
     } else if (Tile::kDraws && threadIdx.x == 2 * kWarp) {
-      works.schedule(p, barriers.read_keys, next_key_tile...);
+      works.schedule(p, next_key_tile...);
     }
   } else {
     take_registers<Tile::Registers::kConsumer>();
-    works.template visit<kWarpgroup>(
-        p, [&](const auto& work) { consume<T, Tile, Sequences>(p, tensors, shared, barriers, rings, work); });
+    works.template visit<kWarpgroup>(p, [&](const auto& work, auto tile, auto& barriers) {
+      consume<T, decltype(tile), Sequences>(p, tensors, shared, barriers, works, work);
+    });
   }
 }
 
@@ -1126,21 +1272,24 @@ __device__ void backward_block(
     const KeyTile<typename Sequences::Sequence>& key_tile) {
   __shared__ Barriers<Tile> barriers;
   char* shared = aligned_shared();
-  if (threadIdx.x == 0) barriers.init();
-  using Work = BlockWork<Tile, Sequences>;
-  Work work{key_tile, {}, 0, 0};
-  work.find_iterations(p);
+  if (threadIdx.x == 0) {
+    barriers.init();
+    fence_mbarrier_init();
+  }
+  using Work = BlockWork<Sequences>;
+  Work work{key_tile};
+  work.template find_iterations<Tile>(p);
   // Registers are short where wide heads add in a fixed order, too.
   if constexpr (Sequences::kRagged || (Tile::kOrdered && Tile::kGradients != Gradients::kAll)) {
     __shared__ Work kept;
     if (threadIdx.x == 0) kept = work;
     __syncthreads();
-    OneWork<Tile, Sequences> works{kept, kConsumersRead<Tile> ? kept : work};
-    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, works);
+    OneWork<Tile, Sequences> works{kept, kConsumersRead<Tile> ? kept : work, barriers};
+    run_warps<T, Tile, Sequences>(p, tensors, shared, works);
   } else {
     __syncthreads();
-    OneWork<Tile, Sequences> works{work, work};
-    run_warps<T, Tile, Sequences>(p, tensors, shared, barriers, works);
+    OneWork<Tile, Sequences> works{work, work, barriers};
+    run_warps<T, Tile, Sequences>(p, tensors, shared, works);
   }
 }
 
@@ -1150,15 +1299,10 @@ __device__ void backward_block_of_drawn_tiles(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
     const NextKeyTile& next_key_tile) {
-  __shared__ Barriers<Tile> barriers;
   __shared__ DrawnWork<Tile, Sequences> works;
-  if (threadIdx.x == 0) {
-    barriers.init();
-    works.init();
-    fence_mbarrier_init();
-  }
+  if (threadIdx.x == 0) works.init();
   __syncthreads();
-  run_warps<T, Tile, Sequences>(p, tensors, aligned_shared(), barriers, works, next_key_tile);
+  run_warps<T, Tile, Sequences>(p, tensors, aligned_shared(), works, next_key_tile);
 }
 
 // One of the blocks for this tile of keys.
@@ -1166,15 +1310,9 @@ template <typename T, typename Tile, typename Sequences>
 __device__ void backward_block_of_tile(
     const typename Sequences::Backward& p,
     const typename Sequences::Tensors& tensors,
-    const KeyTile<typename Sequences::Sequence>& key_tile,
-    int block) {
-  if constexpr (kBlocksOfTile<Tile> == 1) {
-    backward_block<T, Tile, Sequences>(p, tensors, key_tile);
-  } else if (block == 0) {
-    backward_block<T, typename Tile::OfKeys, Sequences>(p, tensors, key_tile);
-  } else {
-    backward_block<T, typename Tile::OfValues, Sequences>(p, tensors, key_tile);
-  }
+    const KeyTile<typename Sequences::Sequence>& key_tile) {
+  visit_block<Tile>(
+      key_tile.block, [&](auto tile) { backward_block<T, decltype(tile), Sequences>(p, tensors, key_tile); });
 }
 
 // The index of the block's tile in the scheduler's order. What comes after may read what prepare_rows has written.

@@ -1,8 +1,8 @@
 // Turns, by which the deterministic backward adds to grad_q in a fixed order.
 //
 // Blocks whose keys a tile of queries attends to add to its grad_q one after the other, in ascending order of their
-// keys. The scratch `progress` holds how many blocks have begun or, of those that draw their tiles of keys, how many
-// tiles have been drawn; then for each tile of queries how many blocks have added to it. prepare_rows zeros it.
+// keys. The scratch `progress` holds how many blocks have begun, unless these draw their tiles of keys; then for each
+// tile of queries how many blocks have added to it. prepare_rows zeros it.
 //
 // A block waits for blocks of lower keys only, all of which have begun: blocks take tiles of keys in the order in which
 // they begin themselves, since CUDA does not promise that this is the order of their indices. They visit tiles of

@@ -133,6 +133,13 @@ struct WideBackwardTile : WideBlockTile<D, V, Tuned, kInOrder, Gradients::kOfKey
   using OfValues = WideBlockTile<D, V, Tuned, kInOrder, Gradients::kOfValues>;
 };
 
+// Both of sequences of different lengths: see MixedTile. A block draws tiles for either.
+template <typename Both>
+struct MixedWideTile : MixedTile<typename Both::OfKeys> {
+  using OfKeys = MixedTile<typename Both::OfKeys>;
+  using OfValues = MixedTile<typename Both::OfValues>;
+};
+
 // The rows of a head, rounded up to whole tiles: queries, and keys.
 template <typename Tile>
 constexpr int64_t padded_rows(int64_t queries) {

@@ -96,6 +96,9 @@ __device__ inline void fence_mbarrier_init() {
 template <int kStages>
 class RingPosition {
  public:
+  RingPosition() = default;
+  // After so many stages.
+  __device__ explicit RingPosition(int stages) : position_(stages % (2 * kStages)) {}
   __device__ int stage() const { return position_ < kStages ? position_ : position_ - kStages; }
   __device__ int parity() const { return position_ >= kStages; }
   __device__ void advance() { position_ = position_ + 1 < 2 * kStages ? position_ + 1 : 0; }
