@@ -97,7 +97,7 @@ void print(int queries, int keys, int kv_heads, int shared, int batch, int dims8
   p.batch = batch, p.heads = kv_heads * shared, p.kv_heads = kv_heads, p.dim = 8 * dims8;
   p.q.head = p.dim, p.q.row = p.heads * p.dim;
   p.mask = {queries, keys, 1 << 29, causal ? 0 : 1 << 29};
-  const ForwardChoice choice = choose_forward<D>(p, 132, true, false);
+  const ForwardChoice choice = choose_forward<D>(p, {132, 1693}, true, false);
   constexpr int kWidth = kTileWidth<D>;
   std::string_view shapes = sm90::ForwardDefaults<D>::shapes;
   if constexpr (D < 128) {

@@ -9,6 +9,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <type_traits>
 
@@ -16,6 +17,7 @@
 #include "attention_views.h"
 #include "checks.h"
 #include "dtypes.h"
+#include "memory_rate.h"
 
 namespace attention {
 
@@ -25,6 +27,19 @@ inline int device_attribute(const Tensor& tensor, cudaDeviceAttr which) {
   int value = 0;
   STD_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, tensor.get_device_index()));
   return value;
+}
+
+// See memory_rate.h. Asked for once for each device.
+inline double memory_bytes_a_cycle(const Tensor& tensor) {
+  constexpr int kDevices = 64;
+  static std::atomic<double> known[kDevices];
+  std::atomic<double>& bytes = known[tensor.get_device_index() % kDevices];
+  if (bytes == 0) {
+    double asked = 0;
+    STD_CUDA_CHECK(::memory_bytes_a_cycle(asked, tensor.get_device_index()));
+    bytes = asked;
+  }
+  return bytes;
 }
 
 // What CUDA kernels of attention require beyond the checks for every device: compute capability 7.5 in float16, 8.0 in
