@@ -34,7 +34,8 @@ RING = ROOT / "tests" / "emulator" / "kernels" / "ring.cu"
 AT_RINGS = re.compile(
     "Race reported between (Write access at tma_load_bytes"
     "|(Read|Write) access at .*attention_fp8_kernel::sm90::fwd::(consume|load_tiles|transpose_tiles)"
-    "|Write access at attention::sm90::fwd::Producer<.*>::schedule"
+    "|Write access at attention::sm90::fwd::Producer<.*>::(schedule|load_queries)"
+    "|(Read|Write) access at .*attention::sm90::bwd::DrawnWork<"
     "|Read access at attention::sm90::(RaggedRows|fwd::WorkTile<.*>)::broadcast)"
 )
 # The exit code of a sanitizer that has found something.
