@@ -21,6 +21,8 @@ from collections.abc import Container
 OP = "op"
 # The variable that names the folder in which a worker has its ops write; the host removes it.
 SCRATCH = "KERNELGEN_SCRATCH"
+# Work that judges an op: its process imports nothing of the project, not even what has torch's name there.
+JUDGES = ("bench", "compare", "fuzz", "tune")
 
 
 def part(tables: Container[str], kind: str, capability: str | None, backward: bool) -> str:

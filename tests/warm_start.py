@@ -137,7 +137,7 @@ def _execute_child_warmly(self: subprocess.Popen, *arguments: Any) -> None:
     given = (call[name] for name in ("p2cread", "c2pwrite", "errwrite"))
     streams = [number if fd == -1 else fd for number, fd in enumerate(given)]
     order = {
-        "arguments": [os.fsdecode(part) for part in call["args"][1:]],
+        "arguments": _arguments(call["args"]),
         "folder": os.path.abspath(os.fsdecode(call["cwd"] or ".")),
         "environment": dict(os.environ if call["env"] is None else call["env"]),
         "session": bool(call["start_new_session"]),
@@ -154,8 +154,8 @@ def _can_be_forked(call: dict[str, Any]) -> bool:
     args = call["args"]
     if isinstance(args, (str, bytes, os.PathLike)) or call["shell"] or call["preexec_fn"] or call["executable"]:
         return False
-    parts = [os.fsdecode(part) for part in args]
-    if parts[0] != sys.executable or len(parts) < 3 or _kind(parts[1:]) is None:
+    arguments = _arguments(args)
+    if os.fsdecode(args[0]) != sys.executable or len(arguments) < 2 or _kind(arguments) is None:
         return False
     environment = os.environ if call["env"] is None else call["env"]
     if any(name in _environment and name not in environment for name in ("OMP_NUM_THREADS", *_MALLOC)):
@@ -163,6 +163,12 @@ def _can_be_forked(call: dict[str, Any]) -> bool:
     if _is_shadowed(environment) or _read_at_start(environment) != _read_at_start(_environment):
         return False
     return _warm is not None or _may_start_one
+
+
+def _arguments(args: Sequence[str | bytes | os.PathLike]) -> list[str]:
+    """Python's arguments, without what it reads when it starts: a fork has the site's modules already."""
+    arguments = [os.fsdecode(part) for part in args[1:]]
+    return arguments[arguments[:1] == ["-S"] :]
 
 
 def _is_shadowed(environment: Mapping[str, str]) -> bool:

@@ -80,6 +80,7 @@ class Revisions:
 
         def worker(name: str, folder: Path) -> WorkerProcess:
             facts = {**request.for_worker(selection.package, op, seed), "trusted": str(self.rule)}
+            facts["apart"] = [str(selection.root)]  # It may be installed where the other revision is measured, too.
             return WorkerProcess(name, selection.python, folder, facts)
 
         return Pair(worker(f"{op} at {request.against}", self.then), worker(f"{op} as it is now", selection.root))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.protocol import SCRATCH
+from kernelgen.protocol import JUDGES, SCRATCH
 
 Event = dict[str, Any]
 
@@ -35,6 +35,10 @@ MOST_LOST = 3
 _BOOT = (
     "import sys; sys.path[0] = sys.argv[1]; import kernelgen; del sys.path[0]; "
     "from kernelgen.worker.protocol import main; main()"
+)
+_BOOT_OF_A_JUDGE = (
+    "import sys; sys.path[0] = sys.argv[1]; from kernelgen.worker import apart; del sys.path[0]; "
+    "apart.start(sys.argv[2:]); from kernelgen.worker.protocol import main; main()"
 )
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -54,7 +58,8 @@ class WorkerProcess:
     Args:
         name: what messages call it.
         root: the project, where the worker runs.
-        request: its first line, except for `project`, which is added; `environment` holds variables for the worker.
+        request: its first line, except for `project`, which is added; `environment` holds variables for the worker,
+            `apart` further projects of which a judge imports nothing.
         limit_s: how long it may send nothing; see `allow`.
         under: a command that runs the worker's, such as a profiler's.
     """
@@ -74,9 +79,14 @@ class WorkerProcess:
         self._last_errors: deque[str] = deque(maxlen=5)
         # Who is killed cannot remove what it has for its ops to write to.
         self._scratch = tempfile.mkdtemp(prefix="kernelgen-")
+        parent = str(_PACKAGE_PARENT)
+        if request["work"] in JUDGES:
+            arguments = ["-S", "-c", _BOOT_OF_A_JUDGE, parent, str(root), *request.get("apart", ())]
+        else:
+            arguments = ["-c", _BOOT, parent]
         # In a session of its own: Ctrl-C reaches the host alone, which then ends the worker and all that it started.
         self._process = subprocess.Popen(
-            [*under, str(python), "-c", _BOOT, str(_PACKAGE_PARENT)],
+            [*under, str(python), *arguments],
             cwd=root,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

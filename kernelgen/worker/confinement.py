@@ -1,9 +1,9 @@
 """What the process of an op may not do, where Linux can refuse it.
 
 It has no capabilities. By Landlock (https://docs.kernel.org/userspace-api/landlock.html) it writes to its scratch
-folder, to caches of kernels and to devices alone, and neither sends signals to processes outside nor reads or writes
-their memory. kernelgen's own cache and those of compilers are none that it may write to: a judge and later builds read
-them.
+folder, to a cache of its own, to devices and to what /proc has of itself alone, and neither sends signals to processes
+outside nor reads or writes their memory. The user's caches are none that it may write to: the judge, the peers, another
+version of the op and later builds read those.
 """
 
 import ctypes
@@ -21,8 +21,15 @@ _PATH_BENEATH = 1
 # to make any kind of them; to move them between folders; to truncate them. Version 6 brought the scope of signals.
 _WRITES = {1: 1 << 1 | sum(1 << bit for bit in range(4, 13)), 2: 1 << 13, 3: 1 << 14}
 _SIGNALS, _SIGNALS_ABI = 2, 6
-# Caches that are read by others than ops.
-_KEPT = ("kernelgen", "ccache", "sccache", "pip", "uv")
+# Where libraries keep the kernels that they compile, by the variables that they look at, in the op's own cache. It lies
+# in the project, so that each version of an op, checked out aside, has another.
+_CACHE = Path("build") / "op-cache"
+_CACHES = {
+    "XDG_CACHE_HOME": "",
+    "CUDA_CACHE_PATH": "cuda",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+}
 
 
 class _Ruleset(ctypes.Structure):
@@ -40,24 +47,22 @@ def end_with_parent() -> None:
 
 
 def confine(scratch: Path) -> None:
-    """Confines this process and all that it will start."""
+    """Confines this process, which runs in the project's folder, and all that it will start."""
     system = ctypes.CDLL(None)
     system.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     system.capset((ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)())
-    _allow_writes(system, [scratch, *_caches(), Path("/dev"), Path("/proc")])
+    _allow_writes(system, [scratch, _own_cache(scratch), Path("/dev"), Path("/proc/self")])
 
 
-def _caches() -> list[Path]:
-    variables = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
-    named = [Path(os.environ[name]) for name in variables if os.environ.get(name)]
-    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    (shared / "torch").mkdir(parents=True, exist_ok=True)
-    others = [folder for folder in shared.iterdir() if folder.is_dir() and folder.name not in _KEPT]
-    of_kernels = [Path.home() / name for name in (".triton", ".nv")]
-    for folder in (*named, *of_kernels):
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)  # Nobody could make it later.
-    return [*named, *others, *of_kernels]
+def _own_cache(scratch: Path) -> Path:
+    """The cache that libraries of this process use from now on; the scratch folder where the project is read-only."""
+    cache = Path.cwd() / _CACHE
+    with suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+    if cache.is_symlink() or not os.access(cache, os.W_OK):  # A link would lead to what is not the op's.
+        cache = scratch
+    os.environ |= {variable: str(cache / name) for variable, name in _CACHES.items()}
+    return cache
 
 
 def _allow_writes(system: ctypes.CDLL, folders: Iterable[Path]) -> None:

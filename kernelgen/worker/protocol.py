@@ -14,11 +14,10 @@ from types import ModuleType
 from typing import IO, Any
 
 from kernelgen.errors import KernelgenError, LabError
+from kernelgen.protocol import JUDGES
 
 # The exit code of a worker that cannot go on, such as one whose CUDA context is dead.
 BROKEN = 86
-# Work that judges an op: its process imports nothing of the project, not even what has torch's name there.
-JUDGES = ("bench", "compare", "fuzz", "tune")
 
 
 class Emit:

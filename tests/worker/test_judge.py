@@ -138,6 +138,59 @@ def test_a_process_is_stopped_between_orders(tmp_path):
     assert not Path(f"/proc/{process.pid}").exists()
 
 
+APART = """
+import sys
+sys.path[0] = sys.argv[1]
+from kernelgen.worker import apart
+del sys.path[0]
+apart.start(sys.argv[2:])
+print(*sys.path)
+"""
+
+
+def test_a_process_that_judges_imports_nothing_of_a_project_that_is_installed_beside_it(tmp_path):
+    source = tmp_path / "project" / "src"
+    source.mkdir(parents=True)
+    (source / "sitecustomize.py").write_text("raise SystemExit('the project was imported')\n")
+    command = [sys.executable, "-S", "-c", APART, str(Path(__file__).parents[2]), str(tmp_path / "project")]
+    variables = {**os.environ, "PYTHONPATH": str(source)}
+    folders = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout.split()
+    assert str(source) not in folders
+    assert str(Path(torch.__file__).parents[1]) in folders
+
+
+# Writes to a file of each folder that it is given, and prints those in which it could.
+WRITES = """
+import os, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from kernelgen.worker.confinement import confine
+confine(pathlib.Path(sys.argv[2]))
+for folder in [*sys.argv[2:], os.environ["XDG_CACHE_HOME"], os.environ["TRITON_CACHE_DIR"], "/proc/self"]:
+    try:
+        os.makedirs(folder, exist_ok=True)
+        pathlib.Path(folder, "comm").write_text("python")
+        print(folder)
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_an_op_writes_to_no_cache_that_others_read_and_to_no_other_process(tmp_path, is_link):
+    project, home, scratch = (tmp_path / name for name in ("project", "home", "scratch"))
+    others = [home / ".triton", home / ".nv", home / ".cache" / "torch", home / ".cache" / "my_kernels"]
+    for folder in (project, scratch, *others):
+        folder.mkdir(parents=True)
+    if is_link:
+        (project / "build").mkdir()
+        (project / "build" / "op-cache").symlink_to(others[0])
+    command = [sys.executable, "-c", WRITES, str(Path(__file__).parents[2]), scratch, *others, f"/proc/{os.getpid()}"]
+    variables = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
+    written = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True, check=True).stdout
+    cache = scratch if is_link else project / "build" / "op-cache"
+    assert written.split() == [str(folder) for folder in (scratch, cache, cache / "triton", "/proc/self")]
+
+
 @pytest.mark.parametrize("confined", [False, True])
 def test_a_process_ends_with_its_judge_even_while_it_is_stopped(tmp_path, confined):
     judge = (

@@ -79,7 +79,8 @@ class LoadedOp:
         end_orphans([])
 
     def _start(self, root: Path, **options: Any) -> OpProcess:
-        process = OpProcess(root, self.shared, **options)
+        apart = [str(self._root), str(self._trusted), *self._request.get("apart", ())]
+        process = OpProcess(root, self.shared, apart=apart, **options)
         self._started.append(process)
         return process
 

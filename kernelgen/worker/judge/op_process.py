@@ -33,6 +33,12 @@ _BOOT = (
     "import sys; sys.path[0] = sys.argv[1]; import kernelgen; sys.path[0] = 'src'; "
     "from kernelgen.worker.op_host import main; main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
 )
+# What is trusted imports nothing from the project by chance.
+_BOOT_APART = (
+    "import sys; sys.path[0] = sys.argv[1]; from kernelgen.worker import apart; del sys.path[0]; "
+    "apart.start(sys.argv[5:]); "
+    "from kernelgen.worker.op_host import main; main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
+)
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 # What the op has no business with: credentials, and what would tell it that a test of kernelgen runs it.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
@@ -81,10 +87,17 @@ class OpProcess:
         arena: the memory that it shares with the judge.
         confined: it may write to a scratch folder and to caches alone (worker/confinement.py).
         variables: what its environment has beside this process' own.
+        apart: the projects that it imports nothing of by chance, if it is not confined.
     """
 
     def __init__(
-        self, root: Path, arena: CpuArena, *, confined: bool = False, variables: Mapping[str, str] | None = None
+        self,
+        root: Path,
+        arena: CpuArena,
+        *,
+        confined: bool = False,
+        variables: Mapping[str, str] | None = None,
+        apart: Sequence[str] = (),
     ) -> None:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
@@ -92,10 +105,12 @@ class OpProcess:
         without = {name for name in os.environ if _SECRET.search(name) or name in _ALLOCATORS}
         environment = {name: value for name, value in os.environ.items() if name not in without}
         environment |= variables or {}
-        command = [sys.executable, "-c", _BOOT, str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd)]
+        arguments = [str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd), self._scratch]
         if confined:
             environment["TMPDIR"] = self._scratch
-        command.append(self._scratch)
+            command = [sys.executable, "-c", _BOOT, *arguments]
+        else:
+            command = [sys.executable, "-S", "-c", _BOOT_APART, *arguments, *apart]
         self._process = subprocess.Popen(
             command,
             cwd=root,
