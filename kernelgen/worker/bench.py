@@ -23,6 +23,8 @@ from kernelgen.worker.judge.op_process import CallError, become_judge
 from kernelgen.worker.op import Op, Sizes, dtype_name
 
 BLOCKS = 10
+# Samples of special values among those of a case, which are compared and not timed.
+SPECIAL = 3
 # More rounds are taken in place of those in which the GPU was throttled, up to this share of those asked for.
 MAKE_UP = 0.5
 
@@ -225,9 +227,11 @@ class _Rounds:
         self.throttled: list[bool] = []
         self.checked, self.faults, self.remarks = 0, [], []
         self._random, self._chance = random.Random(seed), random.SystemRandom()
+        self._special: set[int] = set()
 
     def run(self, samples: int, tick: Tick) -> None:
         size = -(-samples // BLOCKS)
+        self._special = {*self._chance.sample(range(samples), min(SPECIAL, samples))}
         most = samples + int(MAKE_UP * samples)
         while self.throttled.count(False) < samples and len(self.throttled) < most:
             missing = samples - self.throttled.count(False)
@@ -247,6 +251,9 @@ class _Rounds:
                 self.seconds[name].append(self.timed.sample(name))
                 if name == OP and not self.faults and self._is_due(rounds, left, self.checked > before):
                     self._check()
+            if len(self.throttled) in self._special and not self.faults:
+                fault = self.timed.check_special_values(OP)
+                self.faults += [fault] if fault else []
             self.throttled.append(self.watch.read() or throttled)
 
     def _is_due(self, rounds: int, left: int, is_checked: bool) -> bool:
@@ -259,7 +266,6 @@ class _Rounds:
         result = self.timed.check()
         self.faults += [result.fault] if result.fault else []
         self.remarks += [result.remark] if result.remark else []
-
 
 def cost(op: Op, sizes: Sizes, dtype: torch.dtype, backward: bool) -> tuple[int | None, int | None]:
     """The fewest bytes to move, and the operations; None where the lab.py does not say."""

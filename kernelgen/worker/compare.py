@@ -18,6 +18,8 @@ from kernelgen.worker.op import dtype_name
 
 # The share of the orders for samples of which a sample is checked, beside those that have to be.
 CHECKED = 1 / 15
+# The share of these orders after which a sample of special values follows, which is compared and not timed.
+SPECIAL = 1 / 20
 
 
 def work(request: dict[str, Any], emit: protocol.Emit) -> "ComparedVersion":
@@ -91,6 +93,9 @@ class ComparedVersion:
             self._until_check -= 1
             if is_due and not self._faults:
                 self._check()
+        if self._chance.random() < SPECIAL and not self._faults:
+            fault = self.timed.check_special_values(OP)
+            self._faults += [fault] if fault else []
         return {"seconds": seconds, "throttled": self.watch.read() or throttled}
 
     def check(self) -> dict[str, Any]:

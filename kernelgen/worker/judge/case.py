@@ -5,6 +5,7 @@ as the clock does, and is stopped before its results are read: from its memory, 
 clock stopped. Which samples are checked is decided by chance after they were timed.
 """
 
+import itertools
 import os
 import random
 import statistics
@@ -24,7 +25,8 @@ from kernelgen.worker.evaluation import copies, own, same_bits, tensors
 from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.caller import Region
-from kernelgen.worker.judge.comparison import CheckResult, compare_with_reference
+from kernelgen.worker.inputs import VALUES
+from kernelgen.worker.judge.comparison import CheckResult, compare_special_values, compare_with_reference
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.op_process import CallError, OpProcess
 from kernelgen.worker.judge.reading import reader_of
@@ -64,10 +66,12 @@ _CHANCE = random.SystemRandom()
 
 @dataclass(frozen=True)
 class Sample:
-    """The last sample: whose it is, its sets, its seconds a call, and the addresses of its results."""
+    """The last sample: whose it is, its sets, the kinds of their values where these are special ones, its seconds a call,
+    and the addresses of its results."""
 
     name: str
     indices: list[int]
+    kinds: list[str]
     seconds: float
     addresses: list[int]
 
@@ -224,16 +228,19 @@ class JudgedCase:
 
     def sample(self, name: str) -> float:
         """Seconds a call."""
-        first, self._turn = self._turn, self._turn + self.calls_a_sample
-        return self.run(name, [index % len(self.sets) for index in range(first, self._turn)]).seconds
+        return self.run(name, self._next_sets()).seconds
 
-    def run(self, name: str, indices: list[int]) -> Sample:
-        """One call of a function on each of these sets, with new values."""
+    def _next_sets(self) -> list[int]:
+        first, self._turn = self._turn, self._turn + self.calls_a_sample
+        return [index % len(self.sets) for index in range(first, self._turn)]
+
+    def run(self, name: str, indices: list[int], kinds: Sequence[str] = ()) -> Sample:
+        """One call of a function on each of these sets, with new values; of these kinds, one for each set, instead of
+        those that are timed."""
         process, chosen = self.functions[name], [self.sets[index] for index in indices]
         numbers: list[int] = []
         if self.backward:
-            for inputs in chosen:
-                self.drawing.renew(inputs)
+            self._renew(chosen, kinds)
             self._arm(name, indices)  # The forward runs here: it knows the inputs, and not yet the cotangents.
             for inputs in chosen:
                 self.drawing.renew_cotangents(inputs)
@@ -244,9 +251,15 @@ class JudgedCase:
                 self._arm(name, list(range(len(self.sets))))
                 self._armed[process] = name
             numbers = indices if self._is_cuda else []
-            for inputs in chosen:
+            self._renew(chosen, kinds)
+        return self._go(name, indices, numbers, kinds)
+
+    def _renew(self, chosen: Sequence[JudgedInputs], kinds: Sequence[str]) -> None:
+        for inputs, values in itertools.zip_longest(chosen, kinds):
+            if values is None:
                 self.drawing.renew(inputs)
-        return self._go(name, indices, numbers)
+            else:
+                self.drawing.renew_specially(inputs, values)
 
     def run_joined(self, name: str) -> Sample:
         """A call of a function on each of the sets, with new values, in the CUDA graph that its process joined."""
@@ -254,14 +267,14 @@ class JudgedCase:
             self.drawing.renew(inputs)
         return self._go(name, list(range(len(self.sets))), [JOINED])
 
-    def _go(self, name: str, indices: list[int], numbers: list[int]) -> Sample:
+    def _go(self, name: str, indices: list[int], numbers: list[int], kinds: Sequence[str] = ()) -> Sample:
         if self._is_cuda:
             self._flush.flush()
             self._wait_for_the_gpu()
         seconds, own, addresses = self.functions[name].go(numbers)
         # The clock of the op's process takes single calls alone.
         a_call = own if self._is_cuda and own else max(seconds - self._empty_s, 1e-9) / len(indices)
-        self._last = Sample(name, indices, a_call, addresses)
+        self._last = Sample(name, indices, [*kinds], a_call, addresses)
         return self._last
 
     def _arm(self, name: str, indices: list[int]) -> None:
@@ -302,6 +315,24 @@ class JudgedCase:
             return CheckResult(str(error))
         except MismatchError as wrong:
             return CheckResult(wrong.fault.text)
+
+    def check_special_values(self, name: str) -> str | None:
+        """What is wrong with a function's results of a sample of special values, such as infinite or large ones;
+        compared as fuzz does. No sample that is timed has such, so an op that knows when it is timed could leave out
+        what they take; it does not know of this sample. A usual one follows, which `check` may be asked about."""
+        indices = self._next_sets()
+        kinds = [_CHANCE.choice(VALUES[1:]) for _ in indices]
+        try:
+            sample, results, _ = self._read(self.run(name, indices, kinds))
+            for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
+                inputs, values = self.sets[sample.indices[position]], sample.kinds[position]
+                self.drawing.recall_cotangents(inputs)
+                if fault := compare_special_values(self, inputs, values, results[position]):
+                    return fault
+            self.run(name, indices)
+        except CallError as error:
+            return str(error)
+        return None
 
     def _held_back(self) -> str | None:
         """A fault if somebody slows a process by its cores or its priority. Any process of the same user can do that,
@@ -377,7 +408,7 @@ class JudgedCase:
             if copies and reader.is_current():
                 return sample, copies, None
             reader.open()
-            sample = self.run(sample.name, sample.indices)
+            sample = self.run(sample.name, sample.indices, sample.kinds)
         return sample, self._copies_of_now(sample), READ_LATE
 
     def _copies_of_now(self, sample: Sample) -> list[list[Tensor]]:

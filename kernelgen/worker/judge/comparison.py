@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker import tensor_comparison
-from kernelgen.worker.evaluation import copies, evaluate
+from kernelgen.worker.evaluation import Evaluation, copies, evaluate
 from kernelgen.worker.mismatch import MismatchError
+from kernelgen.worker.reference_check import Expected
 
 NOT_COMPARED = "its results were not compared with the reference, which does not fit this GPU's memory"
 COARSELY = (
@@ -75,3 +76,22 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
             continue
         return CheckResult(remark=remark)
     return CheckResult(remark=NOT_COMPARED)
+
+
+def compare_special_values(timed: Any, inputs: Any, values: str, results: list[Tensor]) -> str | None:
+    """A fault if the results of a call on a kind of values are not those that fuzz allows; None, too, where nobody can
+    say: the reference refuses such values, or does not fit the memory."""
+    expected = Expected(timed.op, timed.drawing.dtype, values)
+    try:
+        plain = expected.add(inputs.args, inputs.cotangents)
+    except (MismatchError, torch.OutOfMemoryError):
+        return None
+    rest = iter(results)
+    grads = [None if grad is None else next(rest, None) for grad in plain.grads]
+    try:
+        expected.compare([Evaluation(plain.outputs, grads) if timed.backward else Evaluation(results, [])])
+    except MismatchError as wrong:
+        return f"of values of the kind '{values}', {wrong.fault.text}"
+    except torch.OutOfMemoryError:
+        pass
+    return None

@@ -98,6 +98,13 @@ class Drawing:
             ours.data.copy_(new.data)
         self.hand_over(inputs)
 
+    def renew_specially(self, inputs: JudgedInputs, values: str) -> None:
+        """New values of the arguments, of a kind that fuzz draws."""
+        for ours, new in zip(distinct(inputs.args), distinct(self._draw(values)), strict=True):
+            ours.data.copy_(new.data)
+        for ours, theirs in inputs.pairs():
+            theirs.data.copy_(ours.data)
+
     def renew_cotangents(self, inputs: JudgedInputs) -> None:
         inputs.mixtures_of_cotangents = [self._noise.fill(theirs) for theirs in inputs.shared_cotangents]
 
@@ -106,14 +113,17 @@ class Drawing:
         if self._is_plain:
             for ours, mixture in zip(distinct(inputs.args), inputs.mixtures, strict=True):
                 self._noise.fill(ours, mixture)
+        self.recall_cotangents(inputs)
+
+    def recall_cotangents(self, inputs: JudgedInputs) -> None:
         for ours, mixture in zip(inputs.cotangents, inputs.mixtures_of_cotangents, strict=True):
             self._noise.fill(ours, mixture)
 
-    def _draw(self) -> tuple[Any, ...]:
-        return self.op.inputs(self._make(Make), **self.sizes)
+    def _draw(self, values: str = "normal") -> tuple[Any, ...]:
+        return self.op.inputs(self._make(Make, values=values), **self.sizes)
 
-    def _make(self, kind: type[Make]) -> Any:
-        make = kind(self.device, self.dtype, requires_grad=self.backward)
+    def _make(self, kind: type[Make], **options: Any) -> Any:
+        make = kind(self.device, self.dtype, requires_grad=self.backward, **options)
         make._generator = generator(self.device)
         return make
 
