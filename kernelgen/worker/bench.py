@@ -267,6 +267,7 @@ class _Rounds:
         self.faults += [result.fault] if result.fault else []
         self.remarks += [result.remark] if result.remark else []
 
+
 def cost(op: Op, sizes: Sizes, dtype: torch.dtype, backward: bool) -> tuple[int | None, int | None]:
     """The fewest bytes to move, and the operations; None where the lab.py does not say."""
     moved, flops = (op.backward_bytes_moved, op.backward_flops) if backward else (op.bytes_moved, op.flops)

@@ -22,10 +22,10 @@ from kernelgen.errors import LabError
 from kernelgen.protocol import OP
 from kernelgen.worker import clock, contract
 from kernelgen.worker.evaluation import copies, own, same_bits, tensors
+from kernelgen.worker.inputs import VALUES
 from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.caller import Region
-from kernelgen.worker.inputs import VALUES
 from kernelgen.worker.judge.comparison import CheckResult, compare_special_values, compare_with_reference
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.op_process import CallError, OpProcess
@@ -66,8 +66,8 @@ _CHANCE = random.SystemRandom()
 
 @dataclass(frozen=True)
 class Sample:
-    """The last sample: whose it is, its sets, the kinds of their values where these are special ones, its seconds a call,
-    and the addresses of its results."""
+    """The last sample: whose it is, its sets, the kinds of their values if these are special ones, its seconds a call, and
+    the addresses of its results."""
 
     name: str
     indices: list[int]
@@ -321,17 +321,22 @@ class JudgedCase:
         compared as fuzz does. No sample that is timed has such, so an op that knows when it is timed could leave out
         what they take; it does not know of this sample. A usual one follows, which `check` may be asked about."""
         indices = self._next_sets()
-        kinds = [_CHANCE.choice(VALUES[1:]) for _ in indices]
         try:
-            sample, results, _ = self._read(self.run(name, indices, kinds))
-            for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
-                inputs, values = self.sets[sample.indices[position]], sample.kinds[position]
-                self.drawing.recall_cotangents(inputs)
-                if fault := compare_special_values(self, inputs, values, results[position]):
-                    return fault
-            self.run(name, indices)
+            fault = self._fault_of_special_values(name, indices)
+        except torch.OutOfMemoryError:  # Beside the large inputs, there is no room to draw others.
+            fault = None
         except CallError as error:
             return str(error)
+        self.run(name, indices)
+        return fault
+
+    def _fault_of_special_values(self, name: str, indices: list[int]) -> str | None:
+        sample, results, _ = self._read(self.run(name, indices, [_CHANCE.choice(VALUES[1:]) for _ in indices]))
+        for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
+            inputs, values = self.sets[sample.indices[position]], sample.kinds[position]
+            self.drawing.recall_cotangents(inputs)
+            if fault := compare_special_values(self, inputs, values, results[position]):
+                return fault
         return None
 
     def _held_back(self) -> str | None:
