@@ -66,7 +66,7 @@ _CHANCE = random.SystemRandom()
 
 @dataclass(frozen=True)
 class Sample:
-    """The last sample: whose it is, its sets, the kinds of their values if these are special, its seconds a call, and the
+    """The last sample: whose it is, its sets, the kinds of their values if they are special, its seconds a call, and the
     addresses of its results."""
 
     name: str
