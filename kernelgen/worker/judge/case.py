@@ -66,8 +66,8 @@ _CHANCE = random.SystemRandom()
 
 @dataclass(frozen=True)
 class Sample:
-    """The last sample: whose it is, its sets, the kinds of their values if they are special, its seconds a call, and the
-    addresses of its results."""
+    """The last sample: whose it is, its sets, the kinds of their values if they are special, its seconds a call, and
+    the addresses of its results."""
 
     name: str
     indices: list[int]
