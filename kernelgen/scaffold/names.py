@@ -1,6 +1,7 @@
 """Names of ops: each becomes a folder, a Python function and a C++ identifier."""
 
 import re
+import symtable
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -34,6 +35,22 @@ def check(name: str) -> None:
         raise UsageError(f"{name!r} cannot name an op: it is reserved in Python or C++. Try {name}_op.")
     if name in _TAKEN:
         raise UsageError(f"{name!r} cannot name an op: the package uses that name itself. Try {name}_op.")
+
+
+def global_names(source: str) -> set[str]:
+    """What a Python module binds, and what its functions look up outside of themselves, such as `list`: an op of such a
+    name would take its place.
+
+    Raises:
+        SyntaxError: it is no Python.
+    """
+    tables, names = [symtable.symtable(source, "module", "exec")], set()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        is_module = table.get_type() == "module"
+        names |= {symbol.get_name() for symbol in table.get_symbols() if is_module or symbol.is_global()}
+    return names
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
             "or a gradient; take Tensor[], which may be empty."
         )
     _check_free(project, name)
+    _check_modules(project, entry)
     plan = Plan(project.root)
     for path, file in renderer.op(name).items():
         plan.set(path, file.content, file.executable)
@@ -134,6 +136,24 @@ def _check_free(project: Project, name: str) -> None:
     for path in (project.op_folder(name), project.package / name, project.package / f"{name}.py"):
         if path.is_file() or path.is_symlink() or (path.is_dir() and path.parent == project.package):
             raise ConflictError(f"{project.relative(path)} is in the way of an op called {name}; take another name.")
+
+
+def _check_modules(project: Project, entry: dict[str, Any]) -> None:
+    """Refuse a name that the op's own Python modules, or the package's, use for something else."""
+    name, neutral = entry["name"], f"{entry['name']}_op"
+    # A reference that was taken from a function has the function's name, which is the op's.
+    skipped = {f"{neutral}/reference.py"} if entry.get("reference") else set()
+    sources = {project.package / "__init__.py": read(project.package / "__init__.py") or b""}
+    for path, file in project.renderer([{**entry, "name": neutral}]).op(neutral).items():
+        if path.endswith(".py") and not path.endswith(tuple(skipped)):
+            sources[project.root / path] = file.content
+    for path, source in sources.items():
+        with suppress(SyntaxError, ValueError):
+            if name in names.global_names(source.decode()):
+                raise UsageError(
+                    f"{name!r} cannot name this op: {path.name.replace(neutral, name)} uses that name itself. "
+                    f"Try {neutral}."
+                )
 
 
 def _folders(project: Project) -> set[str]:
