@@ -135,9 +135,12 @@ class _RememberingMake(Make):
         super().__init__(*arguments, **options)
         self._drawn: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def __call__(self, shape: Sequence[int], differentiable: bool = True) -> Tensor:
-        tensor = super().__call__(shape, differentiable)
-        self._drawn[id(tensor)] = tensor, tensor.detach().clone()
+    def __call__(
+        self, shape: Sequence[int], differentiable: bool = True, between: tuple[float, float] | None = None
+    ) -> Tensor:
+        tensor = super().__call__(shape, differentiable, between)
+        if between is None:
+            self._drawn[id(tensor)] = tensor, tensor.detach().clone()
         return tensor
 
     def is_as_drawn(self, tensor: Tensor) -> bool:
