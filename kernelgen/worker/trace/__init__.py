@@ -9,7 +9,7 @@ in the way.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -227,11 +227,15 @@ def _assumptions(
 def _every(
     function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
 ) -> Iterator[Assumption]:
-    """The assumptions: those about groups behind the plain case of rows."""
+    """The assumptions: those about groups behind the plain case of rows; those about places in rows first where a loss
+    takes these as well as probabilities."""
     has_groups = function.may_split
-    for assumption in assumptions(
+    every: Iterable[Assumption] = assumptions(
         arguments, recipes, function.may_cut, function.may_index, function.repeated, function.may_permute, said
-    ):
+    )
+    if function.takes_classes:
+        every = sorted(every, key=lambda assumption: "int" not in assumption.dtypes.values())
+    for assumption in every:
         yield assumption
         if has_groups and assumption.recipe == "row_wise":
             yield from of_groups(assumption, function.counts, function.may_permute, function.may_cut)

@@ -62,8 +62,9 @@ def _check_at(
         return  # As of a power of a negative number: it does not mean this one.
     ours = evaluate(forward, detached(leaves), [], sample)
     compare(ours, [result.detach() for result in results], sample, tolerance)
-    if backward is None:
-        return
+    floating = [result for result in results if has_gradient(result)]
+    if backward is None or not any(result.isfinite().any() for result in floating):
+        return  # Where nothing is finite, as divided by 0, no gradient means anything.
     grads, expected = gradients(results, leaves)
     compare(evaluate(backward, detached(leaves), grads, sample), expected, sample, tolerance)
 

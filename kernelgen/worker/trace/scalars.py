@@ -286,6 +286,14 @@ def index(value: Any) -> Any:
     return value
 
 
+def sliced(value: Any, *bounds: Any) -> Any:
+    """`value[lower:upper:step]`; of a list, how many elements that are is noted."""
+    part = value[slice(*bounds)]
+    if not isinstance(value, torch.Tensor) and (numbers := _numbers_of(bounds)):
+        numbers.decide(len(part), bounds)
+    return part
+
+
 def _len(value: Any) -> Any:
     """The number of dimensions, of a shape; the size of the first, of a tensor."""
     if isinstance(value, torch.Tensor) and value.ndim:
