@@ -35,6 +35,26 @@ def test_tensors_are_drawn_from_the_widest_interval(tmp_path, monkeypatch, body,
     assert trace_text(tmp_path, body, signature)["assumption"]["domains"] == domains
 
 
+@pytest.mark.parametrize(
+    ("body", "signature", "between", "domains"),
+    [
+        # Near 0, float32 has no digits of exp(x) - 1, but enough of expm1(x).
+        ("return 1 / (x.exp() - 1)", "x: Tensor", ["x"], {}),
+        ("return x.expm1() / (1 + x * x)", "x: Tensor", [], {}),
+        # Planck's law in units of the SI: of a metre and a kelvin, it is 0 / 0.
+        (
+            "return 1.191e-16 / x**5 / (torch.exp(1.986e-25 / (x * 1.38e-23 * t)) - 1)",
+            "x: Tensor, t: Tensor",
+            ["x", "t"],
+            {"x": [1e-4, 9e-4], "t": [1e-3, 9e-3]},
+        ),
+    ],
+)
+def test_tensors_are_drawn_where_float32_has_what_is_computed(tmp_path, body, signature, between, domains):
+    assumption = trace_text(tmp_path, body, signature)["assumption"]
+    assert (assumption["between"], assumption["domains"]) == (between, domains)
+
+
 def test_tests_pass_scalars_that_the_function_takes(tmp_path):
     """Those that stand for a type are one number: their difference divides nothing."""
     facts = trace_text(tmp_path, "return x * (step / (total - warm))", "x: Tensor, step: int, total: int, warm: int")

@@ -10,8 +10,11 @@ in the way.
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
@@ -54,8 +57,19 @@ def work(request: dict[str, Any], emit: Emit) -> None:
 
 def traced(request: dict[str, Any]) -> dict[str, Any]:
     """The first assumption about dtypes and shapes that holds, and the graphs under it."""
-    with quiet():
+    with quiet(), _one_thread():
         return _traced(request)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Of numbers as few as a sample's, threads wait for each other longer than they compute."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def _traced(request: dict[str, Any]) -> dict[str, Any]:

@@ -80,6 +80,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         for choice, path in zip(choices, paths, strict=True)
     )
     drawn_between = between(function, assumption, paths[0]["forward"])
+    of_units = scaled(function, assumption, drawn_between)
     facts = {
         **assumption.as_dict(),
         **(_of_cuts(function, assumption, refused) if assumption.cuts is not None else {}),
@@ -97,9 +98,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
         "refused_places": refused_places(function, assumption),
         "samples": samples(function, assumption),
-        "domains": assumption.domains
-        | refused_numbers(function, assumption)
-        | scaled(function, assumption, drawn_between),
+        "domains": assumption.domains | refused_numbers(function, assumption) | of_units,
+        "scaled": sorted(of_units),
     }
     half = takes_float16(function, assumption)
     return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}
