@@ -98,8 +98,9 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
         "refused_places": refused_places(function, assumption),
         "samples": samples(function, assumption),
-        "domains": assumption.domains | refused_numbers(function, assumption) | of_units,
-        "scaled": sorted(of_units),
+        "domains": assumption.domains | refused_numbers(function, assumption) | (of_units or {}),
+        "scaled": sorted(of_units or ()),
+        "wide_alone": of_units is None and exact,
     }
     half = takes_float16(function, assumption)
     return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}

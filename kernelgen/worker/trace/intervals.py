@@ -47,19 +47,22 @@ def between(function: Function, assumption: Any, forward: dict[str, Any]) -> lis
     return chosen
 
 
-def scaled(function: Function, assumption: Any, drawn_between: Collection[str]) -> Domains:
-    """The intervals of tensors of which float32 holds the function's results at another magnitude alone."""
-    names = [name for name in drawn_between if name not in assumption.domains]
-    values = _drawn(assumption.large_sample().values, names)
-    if not 0 < len(names) <= _MOST_SCALED or _error(function, values) is not None:
+def scaled(function: Function, assumption: Any, drawn_between: Collection[str]) -> Domains | None:
+    """The intervals of tensors of which float32 holds the function's results at another magnitude alone; none where it
+    holds those of the usual numbers. None: float32 holds no results at any magnitude that is looked at."""
+    values = _drawn(assumption, 8, drawn_between)
+    exact = _evaluated(function, _in_float64(values))
+    if not all(tensor.isfinite().all() for tensor in exact) or _error(function, values) is not None:
         return {}
+    names = [name for name in drawn_between if name not in assumption.domains]
+    if len(names) > _MOST_SCALED:
+        return None
     every = itertools.product(_POWERS, repeat=len(names))
     for powers in sorted(every, key=lambda powers: (max(map(abs, powers)), sum(map(abs, powers)))):
         factors = {name: 10.0**power for name, power in zip(names, powers, strict=True)}
-        error = _error(function, {k: v * factors[k] if k in factors else v for k, v in values.items()})
-        if error is not None and error <= 1:
+        if _has_digits(function, {k: v * factors[k] if k in factors else v for k, v in values.items()}):
             return {name: (float(f"1e{p - 1}"), float(f"9e{p - 1}")) for name, p in zip(names, powers, strict=True)}
-    return {}
+    return None
 
 
 def _divisors(forward: dict[str, Any]) -> set[str]:
@@ -69,25 +72,36 @@ def _divisors(forward: dict[str, Any]) -> set[str]:
     return {argument["input"] for argument in (*divided, *inverted) if "input" in argument}
 
 
-def _drawn(values: Mapping[str, Any], drawn_between: Collection[str]) -> dict[str, Any]:
-    return {k: v.sigmoid() if k in drawn_between else v for k, v in values.items()}
+def _drawn(assumption: Any, first: int, drawn_between: Collection[str]) -> dict[str, Any]:
+    """A large sample, of numbers that 16 bits hold, as tests draw them: functions have poles at such."""
+    values = assumption.large_sample(first).values
+    every = {k: v.sigmoid() if k in drawn_between else v for k, v in values.items()}
+    return {k: v.bfloat16().float() if has_gradient(v) else v for k, v in every.items()}
 
 
 def _is_finite(function: Function, assumption: Any, drawn_between: Collection[str]) -> bool:
     """Whether float16 holds all results, and gradients, of a sample."""
-    every = _evaluated(function, _drawn(assumption.large_sample().values, drawn_between))
+    every = _evaluated(function, _drawn(assumption, 8, drawn_between))
     return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in every)  # Of a NaN this is not so either.
 
 
 def _is_accurate(function: Function, assumption: Any, drawn_between: Collection[str]) -> bool:
     """Whether float32 has the digits that tests ask for, near to 0 as well."""
-    values = _drawn(assumption.large_sample(_ROWS).values, drawn_between)
+    values = _drawn(assumption, _ROWS, drawn_between)
     free = [k for k, v in values.items() if has_gradient(v) and k not in (*drawn_between, *assumption.domains)]
     values |= {name: values[name] * _nearness(values[name].shape) for name in free}
     try:
         error = _error(function, values)
     except Exception:  # It does not take these.
         return True
+    return error is not None and error <= 1
+
+
+def _has_digits(function: Function, values: Mapping[str, Any]) -> bool:
+    """The same, where no result in float64 is infinite, and not all are 0."""
+    if not all(tensor.isfinite().all() and tensor.any() for tensor in _evaluated(function, _in_float64(values))):
+        return False
+    error = _error(function, values)
     return error is not None and error <= 1
 
 
@@ -102,7 +116,7 @@ def _nearness(shape: torch.Size) -> Tensor:
 def _error(function: Function, values: Mapping[str, Any]) -> float | None:
     """The largest error in float32, where 1 is allowed; None where a number is not finite that is in float64."""
     largest = 0.0
-    exact = _evaluated(function, {k: v.double() if has_gradient(v) else v for k, v in values.items()})
+    exact = _evaluated(function, _in_float64(values))
     for left, right in zip(_evaluated(function, values), exact, strict=True):
         is_finite = right.isfinite()
         if not left[is_finite].isfinite().all():
@@ -113,6 +127,10 @@ def _error(function: Function, values: Mapping[str, Any]) -> float | None:
             error = (left[is_finite].double() - right).abs() / allowed
             largest = max(largest, float(error.nan_to_num(0).max()))  # Nothing is off by nothing.
     return largest
+
+
+def _in_float64(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v.double() if has_gradient(v) else v for k, v in values.items()}
 
 
 def _evaluated(function: Function, values: Mapping[str, Any]) -> list[Tensor]:
