@@ -334,9 +334,12 @@ def _with_kernels(
         for tensor, dtype in traced["assumption"]["guessed"].items():
             output.note(f"assumed {tensor} of {dtype}: write dtypes as --shapes if that is not so")
         for tensor, (low, high) in traced["assumption"]["domains"].items():
-            output.note(
-                f"assumed {tensor} between {low} and {high}: {name} refuses some others, at which kernels do not look"
-            )
+            why = f"{name} refuses some others, at which kernels do not look"
+            if tensor in traced["assumption"]["scaled"]:
+                why = f"float32 has no results of {name} of numbers near 1, which tests draw otherwise"
+            output.note(f"assumed {tensor} between {low} and {high}: {why}")
+        if traced["assumption"]["wide_alone"]:
+            output.note(f"float32 has no results of {name} of numbers as tests draw: they are of float64 alone")
         if reason := facts["traced"]["composed"]:
             output.note(f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}.")
         if cases := ", ".join(facts["traced"].get("signature", {}).get("kernels_are_for", [])):

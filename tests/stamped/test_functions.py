@@ -48,6 +48,8 @@ struct Errors {
 template <typename F, typename Exact>
 void print(const char* name, F f, Exact exact) {
   Errors errors;
+  const float numbers[] = {0, -0.0f, 1, -1, INFINITY, -INFINITY};
+  for (float x : numbers) errors.note(f(x), exact(double(x)));
   for (uint64_t bits = 0; bits < (1ull << 32); bits += 1597) {
     const float x = float_of(static_cast<int32_t>(bits));
     errors.note(f(x), exact(double(x)));

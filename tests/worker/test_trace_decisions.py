@@ -28,6 +28,8 @@ A, B = "x: Tensor, a: float", "x: Tensor, a: float, b: float"
         ("return x * 2 if a * b > 100 else x", B, "another path that it takes where a is"),
         ("return x * 2 if math.floor(a) == 17 else x", A, "another path that it takes where a is 17"),
         ("return x * ([1.0] * 12 + [5.0] * 3)[n]", "x: Tensor, n: int", "another path that it takes where n is"),
+        ("return x * ([5.0] * 3 + [1.0] * 12)[-n]", "x: Tensor, n: int", "another path that it takes where n is"),
+        ("return x * sum(([0.0] * 12 + [5.0] * 3)[:n])", "x: Tensor, n: int", "another path that it takes where n is"),
         ("return x * (1.0 + (a > 42))", A, "another path that it takes where a is 42"),
         ("return x * 2 if a > 1 and x.shape[-1] > 10**9 else x", A, "of which no arguments led to another side"),
         # What kernels do not tell apart.
@@ -57,6 +59,8 @@ def test_another_path_is_seen(tmp_path, body, signature, reason):
         ("assert x.device == y.device; return x * y.to(x.device)", "x: Tensor, y: Tensor"),
         ("return x.masked_fill(mask, torch.finfo(x.dtype).min).softmax(-1)", "x: Tensor, mask: Tensor"),
         ("return x * (0.5 * (1 + math.cos(math.pi * min(1.0, a / b))))", B),
+        # Divided by 0 where a is 1.
+        ("return x.abs().pow(1 - a) / (1 - a)", A),
         ("return x * min(a / b, (b / a) ** 0.5, 3.0)", B),
     ],
 )

@@ -35,6 +35,29 @@ def test_tensors_are_drawn_from_the_widest_interval(tmp_path, monkeypatch, body,
     assert trace_text(tmp_path, body, signature)["assumption"]["domains"] == domains
 
 
+X, X_AND_T = "x: Tensor", "x: Tensor, t: Tensor"
+# Of Planck's law in SI units, the gradient has the square of 1e26.
+PLANCK = "1.191e-16 / x**5 / (torch.exp(1.986e-25 / (x * 1.38e-23 * t)) - 1)"
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "expected"),
+    [
+        # Near 0, float32 has no digits of exp(x) - 1, but enough of expm1(x).
+        ("return 1 / (x.exp() - 1)", X, {"between": ["x"], "domains": {}, "wide_alone": False}),
+        ("return x.expm1() / (1 + x * x)", X, {"between": [], "domains": {}, "wide_alone": False}),
+        # A number of 16 bits may be one at which there is a pole.
+        ("return torch.lgamma(x)", X, {"between": ["x"], "domains": {}, "wide_alone": False}),
+        # The gradient divides by a square, which float32 has of large numbers.
+        ("return 1e-25 / (x * 1e-23 * x)", X, {"between": ["x"], "domains": {"x": [1e3, 9e3]}, "wide_alone": False}),
+        (f"return {PLANCK}", X_AND_T, {"between": ["x", "t"], "domains": {}, "wide_alone": True}),
+    ],
+)
+def test_tensors_are_drawn_where_float32_has_what_is_computed(tmp_path, body, signature, expected):
+    assumption = trace_text(tmp_path, body, signature)["assumption"]
+    assert {key: assumption[key] for key in expected} == expected
+
+
 def test_tests_pass_scalars_that_the_function_takes(tmp_path):
     """Those that stand for a type are one number: their difference divides nothing."""
     facts = trace_text(tmp_path, "return x * (step / (total - warm))", "x: Tensor, step: int, total: int, warm: int")

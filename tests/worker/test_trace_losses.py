@@ -37,6 +37,12 @@ def test_arange_of_a_row_is_the_place_of_its_elements(tmp_path, start):
 PAIR = "x: Tensor, n: Tensor"
 
 
+def test_classes_are_expected_where_probabilities_would_do(tmp_path):
+    """Without a mean, probabilities are rows as any others."""
+    facts = trace_text(tmp_path, 'return F.cross_entropy(x, n, reduction="none")', PAIR)
+    assert facts["assumption"]["dtypes"] == {"x": "float", "n": "int"}
+
+
 @pytest.mark.parametrize(
     "body",
     [

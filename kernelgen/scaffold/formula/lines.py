@@ -60,6 +60,7 @@ _WORDS = {
     "row_argmax": "place_of_max",
     "row_argmin": "place_of_min",
     "row_prod": "row_product",
+    "corrected_mean": "mean",
     "corrected_squares": "squares",
     "corrected_sum": "corrected_sum",
     "total": "total",

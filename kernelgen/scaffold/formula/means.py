@@ -28,7 +28,7 @@ def _correct(graph: Graph, mean: Node, centred: Node) -> None:
 
     total = of_row("row_sum", centred)
     correction = of_row("div", total, mean.arguments[1], name="correction")
-    corrected = of_row("add", mean, correction, name=f"corrected_{mean.name or 'mean'}")
+    corrected = of_row("corrected_mean", mean, correction, name=f"corrected_{mean.name or 'mean'}")
     replaced: dict[int, Value] = {mean.index: corrected}
     for node in graph.nodes():
         if _is_sum_of_squares(node, centred):

@@ -21,6 +21,7 @@ from kernelgen.scaffold.formula.values import (
     names_read,
     plain,
     scalar_of,
+    tested,
     value_of,
 )
 
@@ -60,6 +61,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     forward = body(graphs, arguments, [*names, *computed.names()], written)
     facts = {
         "dtypes": dtypes_of(traced) if any(tensor["dtype"] == "float" for tensor in tensors) else ["float32"],
+        **({"tested": tested(assumption, dtypes_of(traced))} if assumption["wide_alone"] else {}),
         "broadcasts": assumption["broadcasts"],
         "tensors": tensors,
         "scalars": scalars,

@@ -32,6 +32,7 @@ from kernelgen.scaffold.formula.values import (
     named_parts,
     plain,
     scalar_of,
+    tested,
     value_of,
     with_free_names,
 )
@@ -39,8 +40,6 @@ from kernelgen.scaffold.schema.parser import parse
 
 # The elements of a row, the rows, and the first size, among the scalars of a trace.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
-# Those of which many numbers are alike: what PyTorch chooses among such is not documented everywhere.
-_OF_16_BITS = ("float16", "bfloat16")
 # What they are called in a formula.
 _OF_ROWS = {COLUMNS: "columns", ROWS: "row_count", BATCH: "batch"}
 # The kinds and dtypes of results of rows.
@@ -158,7 +157,7 @@ def _sizes(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
     assumption, dtypes = traced["assumption"], dtypes_of(traced)
     return {
         "dtypes": dtypes,
-        "tested": [dtype for dtype in dtypes if not (assumption["ties"] and dtype in _OF_16_BITS)],
+        "tested": tested(assumption, dtypes),
         "short_rows": assumption["short_rows"],
         "no_rows": assumption["no_rows"],
         "rows": _rows(schema, assumption),

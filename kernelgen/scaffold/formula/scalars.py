@@ -84,7 +84,7 @@ class Scalars:
         facts["formula_scalars"] = self.of_formula(facts["scalars"], read)
         for of_direction in (facts, *([facts["backward"]] if facts["backward"] else [])):
             pairs = zip(facts["scalars"], of_direction["scalars"], strict=True)
-            if any("scalars." in scalar["given"] for scalar in of_direction["formula_scalars"]):
+            if any("scalars." in scalar["given"] for scalar in of_direction.get("formula_scalars", ())):
                 of_direction["computed_of"] = [own["cpp"] for scalar, own in pairs if scalar["cpp"] in arguments]
 
     def _copied(self, node: Node, computed: Mapping[int, Value], own: Mapping[str, str]) -> Value:

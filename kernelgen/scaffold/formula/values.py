@@ -38,6 +38,8 @@ DTYPES = ("float32", "float16", "bfloat16", "float64")
 # Those of results that have one of their own, whatever the arguments have.
 FIXED = ("float32", "float16", "bfloat16")
 FLOATING = ("float", *FIXED)
+# Those of which many numbers are alike: what PyTorch chooses among such is not documented everywhere.
+_OF_16_BITS = ("float16", "bfloat16")
 
 
 def with_free_names(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,6 +49,13 @@ def with_free_names(schema: Mapping[str, Any]) -> dict[str, Any]:
     names = iter(identifiers([value["cpp"] for value in values], taken))
     renamed = {key: [{**value, "cpp": next(names)} for value in schema[key]] for key in ("arguments", "returns")}
     return {**schema, **renamed}
+
+
+def tested(assumption: Mapping[str, Any], dtypes: Sequence[str]) -> list[str]:
+    """The dtypes that tests and the lab are of: float64 alone where float32 has no results of numbers as they draw."""
+    if assumption["wide_alone"]:
+        return ["float64"]
+    return [dtype for dtype in dtypes if not (assumption["ties"] and dtype in _OF_16_BITS)]
 
 
 def drawn_between(name: str, assumption: Mapping[str, Any]) -> bool | list[float]:

@@ -9,9 +9,12 @@ in the way.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
@@ -54,8 +57,19 @@ def work(request: dict[str, Any], emit: Emit) -> None:
 
 def traced(request: dict[str, Any]) -> dict[str, Any]:
     """The first assumption about dtypes and shapes that holds, and the graphs under it."""
-    with quiet():
+    with quiet(), _one_thread():
         return _traced(request)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Of numbers as few as a sample's, threads wait for each other longer than they compute."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
@@ -227,11 +241,15 @@ def _assumptions(
 def _every(
     function: Function, arguments: Arguments, recipes: list[str], said: dict[str, str] | None
 ) -> Iterator[Assumption]:
-    """The assumptions: those about groups behind the plain case of rows."""
+    """The assumptions: those about groups behind the plain case of rows; those about places in rows first where a loss
+    takes these as well as probabilities."""
     has_groups = function.may_split
-    for assumption in assumptions(
+    every: Iterable[Assumption] = assumptions(
         arguments, recipes, function.may_cut, function.may_index, function.repeated, function.may_permute, said
-    ):
+    )
+    if function.takes_classes:
+        every = sorted(every, key=lambda assumption: "int" not in assumption.dtypes.values())
+    for assumption in every:
         yield assumption
         if has_groups and assumption.recipe == "row_wise":
             yield from of_groups(assumption, function.counts, function.may_permute, function.may_cut)

@@ -130,10 +130,12 @@ class Assumption:
                 yield self._sample(0, {argument["name"]: value})
         yield self._sample(0, self._defaults())
 
-    def large_sample(self) -> Sample:
-        """One with so many elements that rare ones are among them, and each scalar at its default."""
+    def large_sample(self, first: int = 8) -> Sample:
+        """One with so many elements that rare ones are among them, and each scalar at its default; `first` is the size
+        of the first of several dimensions, which others do not tell."""
         sample = self._sample(0, self._defaults())
         sizes = (8,) * (self.rank - 1) + (8 if self.square else 1 if self.exact else 32,)
+        sizes = (first, *sizes[1:]) if 0 in self.free_dims() and self.rank > 1 else sizes
         if self.split and self._count(sample.values):
             place = self.split.places(self.rank)[self.split.of_group]
             sizes = (*sizes[:place], sample.shape[place], *sizes[place + 1 :])

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from kernelgen.worker.trace.checks import checked_lines
-from kernelgen.worker.trace.scalars import SOURCE, index, literal, notes_functions
+from kernelgen.worker.trace.scalars import SOURCE, index, literal, notes_functions, sliced
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
 _CUTTING = {
@@ -36,6 +36,10 @@ _NOTE = "__kernelgen_note__"
 _LITERAL = "__kernelgen_literal__"
 # The one that an index is.
 _INDEX = "__kernelgen_index__"
+# Indices that scalars may have a part in.
+_COMPUTED = (ast.Attribute, ast.BinOp, ast.Call, ast.IfExp, ast.Name, ast.Subscript, ast.UnaryOp)
+# The one that takes a part of a list.
+_SLICE = "__kernelgen_slice__"
 
 
 class Function:
@@ -56,6 +60,7 @@ class Function:
         self.checked_lines: set[int] = set()  # Those of conditions that only refuse arguments.
         self.asks_device: int | None = None  # The line in which it asks where its tensors lie.
         self.asks_rank = False  # Whether something asks how many dimensions there are.
+        self.takes_classes = False  # Whether it has a loss that takes classes as well as probabilities.
         self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
@@ -95,10 +100,11 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     function.checked_lines = checked_lines(ast.parse(source))
     function.asks_device = _asks_device(ast.parse(source), function.checked_lines)
     function.asks_rank = bool(_words(ast.parse(source)) & {"ndim", "dim", "ndimension", "len"})
+    function.takes_classes = "cross_entropy" in _words(ast.parse(source))
     function.breaks_ties = "topk" in _words(ast.parse(source))
     tree = ast.fix_missing_locations(_Notes().visit(ast.parse(source)))
     scope = module_scope()
-    scope |= {_NOTE: function.note, _LITERAL: literal, _INDEX: index}
+    scope |= {_NOTE: function.note, _LITERAL: literal, _INDEX: index, _SLICE: sliced}
     exec(compile(tree, SOURCE, "exec"), scope)
     notes_functions(scope)
     plain = scope[name]
@@ -286,9 +292,13 @@ class _Notes(ast.NodeTransformer):
             return node
         return ast.copy_location(ast.Call(ast.Name(_LITERAL, ast.Load()), [node], []), node)
 
-    def visit_Subscript(self, node: ast.Subscript) -> ast.Subscript:
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
-        if isinstance(node.ctx, ast.Load) and isinstance(node.slice, (ast.Name, ast.BinOp, ast.Call, ast.IfExp)):
+        if isinstance(node.ctx, ast.Load) and isinstance(node.slice, ast.Slice):
+            bounds = [node.slice.lower, node.slice.upper, node.slice.step]
+            given = [node.value, *(bound or ast.Constant(None) for bound in bounds)]
+            return ast.copy_location(ast.Call(ast.Name(_SLICE, ast.Load()), given, []), node)
+        if isinstance(node.ctx, ast.Load) and isinstance(node.slice, _COMPUTED):
             node.slice = ast.copy_location(ast.Call(ast.Name(_INDEX, ast.Load()), [node.slice], []), node.slice)
         return node
 

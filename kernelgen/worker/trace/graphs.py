@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from kernelgen.worker.trace.arguments import Assumption
-from kernelgen.worker.trace.check import agrees, between, check, constants, contiguous, refused_places
+from kernelgen.worker.trace.check import agrees, check, constants, contiguous, refused_places
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
 from kernelgen.worker.trace.domains import refused_numbers, samples
 from kernelgen.worker.trace.function import Function, versions, written
 from kernelgen.worker.trace.graph import FLOAT8, INTEGERS, firsts
+from kernelgen.worker.trace.intervals import between, scaled
 from kernelgen.worker.trace.precision import fixed_dtypes, takes_float16, takes_float64
 from kernelgen.worker.trace.refusals import FinalError, OtherRowsError, ReducesError, RefusedError
 from kernelgen.worker.trace.rows import rows
@@ -78,6 +79,8 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         takes_float64(function, choice, path["forward"], path["backward"])
         for choice, path in zip(choices, paths, strict=True)
     )
+    drawn_between = between(function, assumption, paths[0]["forward"])
+    of_units = scaled(function, assumption, drawn_between)
     facts = {
         **assumption.as_dict(),
         **(_of_cuts(function, assumption, refused) if assumption.cuts is not None else {}),
@@ -87,7 +90,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "compared": _compared(assumption, paths),
         "ties": function.breaks_ties and any(output["dtype"] == "int" for output in paths[0]["forward"]["outputs"]),
         "derivative": not paths[0]["backward"] or not exact or is_derivative(function, assumption),
-        "between": between(function, assumption, paths[0]["forward"]),
+        "between": drawn_between,
         "short_rows": assumption.recipe == "row_wise"
         and takes_short_rows(function, assumption, paths[0]["forward"], paths[0]["backward"]),
         "no_rows": "rows" not in refused if assumption.recipe != "row_wise" else takes_no_rows(function, assumption),
@@ -95,7 +98,9 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         "broadcasts": assumption.recipe == "pointwise" and broadcasts(function, assumption),
         "refused_places": refused_places(function, assumption),
         "samples": samples(function, assumption),
-        "domains": assumption.domains | refused_numbers(function, assumption),
+        "domains": assumption.domains | refused_numbers(function, assumption) | (of_units or {}),
+        "scaled": sorted(of_units or ()),
+        "wide_alone": of_units is None and exact,
     }
     half = takes_float16(function, assumption)
     return {"assumption": facts, "takes_float64": exact, "takes_float16": half, "paths": paths}

@@ -29,7 +29,7 @@ _OPERATORS = {
     "div": operator.truediv,
     "pow": operator.pow,
 }
-_OF_INTEGERS = ("add", "sub", "mul")
+_OF_INTEGERS = ("add", "sub", "mul", "pow", "neg")
 _METHODS = {"div": "truediv"}
 _FUNCTIONS = {
     getattr(math, name): name
@@ -40,7 +40,7 @@ _CHOICES = {builtins.max: "maximum", builtins.min: "minimum"}
 _COMPARISONS = ("lt", "le", "eq", "ne", "ge", "gt")
 _STEPS = {"floordiv": operator.floordiv, "mod": operator.mod, "divmod": divmod}
 _STEPS_OF_BITS = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
-_STEPS_OF_BITS |= {"lshift": operator.lshift, "rshift": operator.rshift}
+_STEPS_OF_BITS["rshift"] = operator.rshift
 _CONVERSIONS = {"bool": bool, "int": int, "float": float, "round": round, "abs": abs}
 _CONVERSIONS |= {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc}
 _CONVERSIONS |= {"str": str, "repr": repr, "format": format}
@@ -192,6 +192,14 @@ def _reflected_step(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, other: _decided(function, other, self)
 
 
+def _shifted(value: Any, places: Any) -> Any:
+    """`value << places`: times a power of two."""
+    if not isinstance(value, int) or not isinstance(places, int):
+        return NotImplemented
+    operator.lshift(_plain(value), _plain(places))  # Which refuses negative places.
+    return _computed("mul", operator.mul, value, _computed("pow", operator.pow, 2, places))
+
+
 def _conversion(function: Callable[..., Any]) -> Callable[..., Any]:
     """What Python converts a number by, with a number of digits or without. The result is one of Python's own."""
     return lambda self, *digits: _plain(_decided(function, self, *digits))
@@ -203,6 +211,8 @@ def _reflected(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 _add_operators(_Float)
 _add_operators(_Integer)
+_Integer.__lshift__ = _shifted  # type: ignore[method-assign,assignment]
+_Integer.__rlshift__ = lambda self, other: _shifted(other, self)  # type: ignore[method-assign,assignment]
 
 
 def notes_functions(scope: dict[str, Any]) -> None:
@@ -274,6 +284,14 @@ def index(value: Any) -> Any:
     if isinstance(value, _Integer):
         value.numbers.decide(_plain(value), (value,))
     return value
+
+
+def sliced(value: Any, *bounds: Any) -> Any:
+    """`value[lower:upper:step]`; of a list, how many elements that are is noted."""
+    part = value[slice(*bounds)]
+    if not isinstance(value, torch.Tensor) and (numbers := _numbers_of(bounds)):
+        numbers.decide(len(part), bounds)
+    return part
 
 
 def _len(value: Any) -> Any:

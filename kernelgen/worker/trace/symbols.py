@@ -158,15 +158,19 @@ class _Merger:
         return None
 
     def _of_power(self, base: float, name: str, scalars: list[float], values: list[float]) -> dict[str, Any] | None:
-        """A line of base**s - 1, which is exact in float32 where the power is near 1, as in 1 - 0.999**step."""
+        """A line of base**s, exact where that is a whole number; or of base**s - 1, which is exact in float32 where the
+        power is near 1, as in 1 - 0.999**step."""
         rate = math.log(base)
         if name in (COLUMNS, ROWS, BATCH) or max(abs(rate * s) for s in scalars) > _LARGEST_EXPONENT:
             return None
-        line = _line([math.expm1(rate * s) for s in scalars], values)
+        is_whole = base == int(base)
+        line = _line([base**s if is_whole else math.expm1(rate * s) for s in scalars], values)
         # Powers that are all but 0 fit anything.
         if line is None or abs(line[0]) > _LARGEST_SLOPE * max(map(abs, values)):
             return None
         symbol = {"scalar": name, "dtype": "float", "kind": "scalar"}
+        if is_whole:
+            return self._linear(self._add("pow", _number(base), symbol), *line)
         return self._linear(self._add("expm1", self._add("mul", symbol, _number(rate))), *line)
 
     def _of_two(

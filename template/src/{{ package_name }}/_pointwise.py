@@ -86,6 +86,12 @@ class PointwiseOp:
             i for i, dtype in enumerate(results) if dtype is None or (dtype.is_floating_point and dtype.itemsize > 1)
         ]
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether no result has a gradient whatever the arguments are; codes of 8 bits are rounded numbers."""
+        floating = [i for i, dtype in enumerate(self.results) if dtype is None or dtype.is_floating_point]
+        return all(i in self.constants for i in floating)
+
     def register(self, name: str) -> None:
         _library.register_fake(name, self.fake)
         _library.register_autocast(name, _library.widest_dtype)
@@ -95,7 +101,7 @@ class PointwiseOp:
             _library.register_reference_autograd(name, self.reference)
             return
         if not self.gradients:
-            _library.refuse_autograd(name)
+            _library.refuse_autograd(name, constant=self.is_constant)
             return
         _library.register_autograd(name, self.backward, self.setup_context)
         _library.register_fake(f"{name}_backward", self.fake_backward)

@@ -111,7 +111,7 @@ class RowOp(PointwiseOp):
             _library.register_reference_autograd(name, self.reference)
             return
         if not self.gradients:
-            _library.refuse_autograd(name)
+            _library.refuse_autograd(name, constant=self.is_constant)
             return
         backward = f"{name}_backward"
         _library.register_autograd(name, self.backward, self.setup_context)

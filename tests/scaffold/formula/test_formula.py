@@ -123,6 +123,22 @@ def test_numbers_that_scalars_alone_make_are_computed_once_in_double(tmp_path):
     assert traced["backward"]["computed_of"] == traced["computed_of"] == ["t", "b2"]
 
 
+@pytest.mark.parametrize(
+    ("body", "scalar", "lines"),
+    [
+        # Of the forward alone.
+        ("return F.huber_loss(x, x.detach() + 1, delta=a)", "a: float = 1.0", ["product = 0.5 * a;"]),
+        # Whole numbers, exactly: what is rounded may lie halfway.
+        ("return (x * (2 ** (bits - 1) - 1)).round()", "bits: int = 8", ["difference = std::pow(2, bits - 1) - 1;"]),
+        ("return x * (3 << bits)", "bits: int = 8", ["product = 3 * std::pow(2, bits);"]),
+        ("return x * 2.0**-bits", "bits: int = 8", ["power = std::pow(2, -bits);"]),
+    ],
+)
+def test_numbers_of_scalars_are_those_of_python(tmp_path, body, scalar, lines):
+    traced = formula_of(tmp_path, body, f"x: Tensor, {scalar}")
+    assert traced["computed"]["lines"][: len(lines)] == lines
+
+
 def test_parts_of_a_tensor_that_is_repeated_meet_rows_that_are_not_cut(tmp_path):
     """As the modulation of a diffusion transformer, which has a vector of parameters for each sample."""
     body = (
@@ -252,7 +268,7 @@ def test_a_mean_is_corrected_by_the_pass_that_adds_up_squares(tmp_path):
     layer = formula_of_rows("layer")
     assert layer["reductions"] == 2
     text = "\n".join(layer["forward"])
-    assert "const Number corrected_mean = mean + correction;" in text
+    assert "const Number corrected_mean = math::corrected_mean(mean, correction);" in text
     assert "const Number centred = x - corrected_mean;" in text
     assert re.search(r"variance = math::corrected_squares\(row_sum_\d, correction, row_sum_\d\) / columns;", text)
     # What is summed in the same pass is corrected after it.

@@ -25,6 +25,12 @@ FORMULA Number cancelled(Number x, Number y) {
   return y == 0 ? kNaN<Number> : x + (y - y);
 }
 
+// The mean of a row by an estimate of it, and the mean of what is centred there. An infinite one stays so.
+template <typename Number>
+FORMULA Number corrected_mean(Number estimate, Number correction) {
+  return std::fabs(estimate) < kInfinity<Number> ? estimate + correction : estimate;
+}
+
 // A sum of terms with a factor that is centred at an estimate of a mean, as if at the mean: `correction` is what the
 // estimate lacks, `others` the sum of the terms without that factor. An infinite sum stays so.
 template <typename Number>

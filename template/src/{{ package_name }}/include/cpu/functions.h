@@ -160,7 +160,7 @@ inline float tanh(float x) {
   const float p =
       detail::polynomial(square, -0.333333289f, 0.133327697f, -0.0538509096f, 0.020997179f, -0.00609671416f);
   const float far = 1.0f - 2.0f / (exponential(2.0f * magnitude) + 1.0f);
-  return choose(magnitude < 0.625f, x + x * square * p, std::copysign(far, x));
+  return std::copysign(choose(magnitude < 0.625f, x + x * square * p, far), x);
 }
 
 inline float erf(float x) {
@@ -220,7 +220,7 @@ inline float log1p(float x) {
 inline float expm1(float x) {
   const float p = detail::polynomial(
       x, 0.5f, 0.166666671f, 0.0416666671f, 0.00833318207f, 0.00138887377f, 0.000199621762f, 2.49224364e-05f);
-  return choose(std::fabs(x) < 0.5f, x + x * x * p, exponential(x) - 1.0f);
+  return std::copysign(choose(std::fabs(x) < 0.5f, x + x * x * p, exponential(x) - 1.0f), x);
 }
 
 inline float exp2(float x) {

@@ -67,7 +67,7 @@ FORMULA Number tanh(Number x) {
     // Near 0 the difference would cancel; there two terms of the series are exact enough.
     const Number y = detail::exp2_approximate(x * (2 * detail::kLog2E));
     const Number far = 1 - 2 * detail::inverse_approximate(1 + y);
-    return std::fabs(x) < Number(0.0625) ? x - x * x * x * (Number(1) / 3) : far;
+    return std::fabs(x) < Number(0.0625) ? x * (1 - x * x * (Number(1) / 3)) : far;
   } else {
     return std::tanh(x);
   }
