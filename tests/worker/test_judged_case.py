@@ -409,6 +409,14 @@ def test_a_system_that_lacks_cores_is_not_taken_for_the_op(monkeypatch, hidden, 
     assert (fault is not None and "by the wall clock" in fault) == faulty
 
 
+@pytest.mark.parametrize(("stopped", "faulty"), [(15, False), (1000, True)])
+def test_a_process_that_is_stopped_again_and_again_is_not_taken_for_the_op(monkeypatch, stopped, faulty):
+    """For so many batches, longer than calls on large inputs take together, of which memory has room for few."""
+    batches = itertools.count()
+    fault = fault_of_calls(monkeypatch, 2e-4, lambda calls: 2e-4 + (1.5e-3 if next(batches) < stopped else 0))
+    assert (fault is not None and "by the wall clock" in fault) == faulty
+
+
 @pytest.mark.parametrize(("waits", "faulty"), [([1e-4, 1e-4, 0.0], False), ([1e-4] * wall.TRIES, True)])
 def test_a_machine_that_is_slow_for_a_while_has_left_no_work_elsewhere(monkeypatch, waits, faulty):
     monkeypatch.setattr(wall, "APART_S", 0)
@@ -431,6 +439,7 @@ def fault_of_calls(
 ) -> str | None:
     """What the wall clock says of calls in one graph that take so long by their own events, and by the clock; where the
     GPU works on after a sample, `left` says for how long."""
+    monkeypatch.setattr(wall, "PAUSES_S", [0.0] * len(wall.PAUSES_S))
     own = itertools.repeat(own) if isinstance(own, float) else own
     answers = {
         "join_calls": lambda: {"captured": True},

@@ -5,8 +5,10 @@ from typing import Any
 
 import torch
 
-# How often the clock has to disagree, and how long after each other: a machine may be slow for some milliseconds.
+# How often the clock has to disagree, and how long after each other: a machine may be slow for some milliseconds, and
+# one whose cores are all taken, or are a share of another's, may stop a process for tens of them again and again.
 TRIES, APART_S = 3, 0.05
+PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 # Readings of a call's own time: as many as fit READ_S, between these bounds.
 LEAST_READINGS, MOST_READINGS, READ_S = 5, 20, 0.05
 # Over how many calls it is read, each on inputs of its own: so many that they take BATCHED_S, between these bounds. A
@@ -66,7 +68,8 @@ def _fault_of_a_batch(timed: Any, name: str, own: float, sets: int, request_s: f
         allowed = (OF_SHORT if own < SHORT_S else OF_GRAPHS) * own + NODE_S + request_s / sets
     else:
         allowed = OF_LAUNCHES * own + LAUNCHES_S + request_s / sets
-    for _ in range(TRIES):
+    for pause_s in PAUSES_S:
+        time.sleep(pause_s)
         wall = min(_seconds(timed, name, joined) for _ in range(3))
         if wall <= allowed:
             return None
