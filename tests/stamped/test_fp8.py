@@ -52,7 +52,8 @@ FAULTS = [
     # The transpose ends with zeros where a product takes more rows than there are.
     ("linear_fp8", "fp8_matrices.cuh", "a.turned_width - column), [&]", "a.rows - column), [&]"),
     ("linear_fp8", "forward.cu", "sums.acc[product][i] += half.products", "sums.acc[product][i] = half.products"),
-    ("linear_fp8", "forward.cu", "current.factors = reader.of_group(step + 2)", ""),
+    ("linear_fp8", "forward.cu", "current.factors = reader.next(step + 2 == last)", ""),
+    ("linear_fp8", "forward.cu", "block += is_last ? 0 : block_step;", ""),
     ("linear_fp8", "forward.cu", "first_row() + i % 2 * 8", "first_row()"),
     (
         "linear_fp8",
