@@ -14,7 +14,7 @@ import torch
 from kernelgen.protocol import OP
 from kernelgen.worker import machine_state
 from kernelgen.worker.compare import ComparedVersion
-from kernelgen.worker.judge import comparison, gpu_memory, wall
+from kernelgen.worker.judge import comparison, gpu_memory, reading, wall
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
@@ -458,3 +458,42 @@ def fault_of_calls(
         backward=False,
     )
     return wall.fault_by_the_wall(timed, "op")
+
+
+def test_a_forward_waits_for_its_inputs(monkeypatch):
+    """Another process runs it, and the judge's kernels may still be writing what it reads."""
+    events = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("synchronize"))
+    timed = object.__new__(JudgedCase)
+    timed._is_cuda, timed.backward, timed.graphs = True, True, False
+    timed.functions = {"op": SimpleNamespace(ask=lambda order, **_: events.append(order))}
+    timed._arm("op", [0])
+    assert events == ["synchronize", "arm"]
+
+
+def test_memory_that_a_process_may_have_freed_is_opened_again(monkeypatch):
+    """Where it lacked memory, the same address and handle may stand for another allocation."""
+    events, said = [], {"allocations": [(4096, 64, "handle")], "times_freed": 0}
+    opened = SimpleNamespace(
+        open=lambda allocations: events.append("open"),
+        close=lambda: events.append("close"),
+        covers=lambda allocations: True,
+    )
+    monkeypatch.setattr(reading, "GpuMemory", lambda: opened)
+    reader = reading.GpuReader(SimpleNamespace(ask=lambda order: said))
+    reader.open()
+    assert reader.is_current()
+    said["times_freed"] = 1
+    assert not reader.is_current()
+    reader.open()
+    assert reader.is_current()
+    assert events == ["open", "close", "open"]
+
+
+def test_a_gpu_without_room_for_a_copy_is_no_fault_of_the_op(monkeypatch):
+    def read(*facts):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(reading, "GpuMemory", lambda: SimpleNamespace(read=read))
+    with pytest.raises(torch.OutOfMemoryError):
+        reading.GpuReader(SimpleNamespace()).read([(0, torch.float32, (1,), (1,))])

@@ -50,6 +50,8 @@ READ_LATE = (
 # A process of the op holds no more of the GPU's memory for its context, its results and its own use: so much, and so
 # many times its inputs.
 HELD_BYTES, HELD_COPIES = 4 * 2**30, 16
+# The judge's own allocator keeps no more of it, from a check on.
+KEPT_BYTES = 2**30
 HELD_BACK = (
     "the cores or the priority of its threads were changed, by itself or by another process such as its rival: leave "
     "both to the system"
@@ -151,6 +153,8 @@ class JudgedCase:
         cotangents = [[of_set[id(t)] for t in inputs.cotangents] for inputs, of_set in zip(sets, places, strict=True)]
         self._armed.clear()
         self._close_readers()  # The processes free the graphs and results of the sets before.
+        if self._is_cuda:
+            torch.cuda.synchronize()
         for process in self._processes:
             process.ask("inputs", arena=handle, sets=described, cotangents=cotangents)
 
@@ -278,6 +282,8 @@ class JudgedCase:
         return self._last
 
     def _arm(self, name: str, indices: list[int]) -> None:
+        if self._is_cuda:
+            torch.cuda.synchronize()  # What a forward runs on, or a graph is captured with, has to be there.
         order = {"function": name, "indices": indices, "backward": self.backward, "graphs": self.graphs}
         self.functions[name].ask("arm", **order)
 
@@ -315,6 +321,14 @@ class JudgedCase:
             return CheckResult(str(error))
         except MismatchError as wrong:
             return CheckResult(wrong.fault.text)
+        finally:
+            self._leave_room()
+
+    def _leave_room(self) -> None:
+        """Gives back what the reference took of the GPU's memory: the op and its peers need it, and where one of them
+        lacks memory, it frees results of before, which are open here."""
+        if self._is_cuda and torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > KEPT_BYTES:
+            torch.cuda.empty_cache()
 
     def check_special_values(self, name: str) -> str | None:
         """What is wrong with a function's results of a sample of special values, such as infinite or large ones;
@@ -327,6 +341,8 @@ class JudgedCase:
             fault = None
         except CallError as error:
             return str(error)
+        finally:
+            self._leave_room()
         self.run(name, indices)
         return fault
 

@@ -1,7 +1,6 @@
 """Copies of an op's results, which its judge reads as they were when the clock stopped."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,29 +45,34 @@ class GpuReader(CpuReader):
     def __init__(self, process: OpProcess) -> None:
         super().__init__(process)
         self._memory = GpuMemory()
+        self._times_freed = 0
 
     def read(self, results: Sequence[Result]) -> list[Tensor] | None:
         try:
             copies = [self._memory.read(*facts) for facts in results]
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:
             return None
         torch.cuda.synchronize()  # Before the process goes on, and writes there.
         return copies
 
     def is_current(self) -> bool:
-        return self._memory.covers(self._allocations())
+        said = self._process.ask("allocations")
+        return said["times_freed"] == self._times_freed and self._memory.covers(said["allocations"])
 
     def open(self) -> None:
+        said = self._process.ask("allocations")
+        if said["times_freed"] != self._times_freed:
+            self.close()  # Nobody knows what lies there now, also where an address and a handle are those of before.
+        self._times_freed = said["times_freed"]
         try:
-            self._memory.open(self._allocations())
+            self._memory.open(said["allocations"])
         except (RuntimeError, ValueError) as error:
             raise CallError(f"its results cannot be read: {error}") from None
 
     def close(self) -> None:
         self._memory.close()
-
-    def _allocations(self) -> list[Any]:
-        return self._process.ask("allocations")["allocations"]
 
 
 def reader_of(process: OpProcess, device: str) -> CpuReader:
