@@ -50,6 +50,8 @@ _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # How long processes are followed that start others as fast as they are stopped.
 _CHASE_S = 2.0
+# Listings without another process that end this, where there was none, and after others.
+_QUIET_LISTINGS, _QUIET_AFTER_OTHERS = 2, 30
 NOT_ASKED_FOR = "TypeError: the op's process gave an answer that the judge did not ask for"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 
@@ -326,11 +328,17 @@ def descendants(pid: int) -> list[int]:
 
 
 def signal_all(number: int, processes: Callable[[], list[int]]) -> list[int]:
-    """Sends a signal that ends or stops to processes that are listed again and again, until there is no other among
-    them: one that has it starts none any more, but it may have before, and have ended. Returns those that got it."""
+    """Sends a signal that ends or stops to processes that are listed again and again, until several listings in turn
+    have no other among them: one that has it starts none any more, but it may have before, and have ended; and a list
+    may lack a process whose parent ends meanwhile. Returns those that got it."""
     reached: set[int] = set()
-    end = time.monotonic() + _CHASE_S
-    while time.monotonic() < end and (new := [pid for pid in processes() if pid not in reached]):
+    end, quiet, needed = time.monotonic() + _CHASE_S, 0, _QUIET_LISTINGS
+    while time.monotonic() < end and quiet < needed:
+        new = [pid for pid in processes() if pid not in reached]
+        if new:
+            quiet, needed = 0, _QUIET_AFTER_OTHERS
+        else:
+            quiet += 1
         for pid in new:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
