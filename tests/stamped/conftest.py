@@ -213,8 +213,8 @@ _ACTIVATIONS = ("None", "Relu", "Gelu", "GeluTanh", "Silu")
 
 def _activation(number: int) -> str:
     """The same with one of them in device code, another for each number."""
-    one = _ACTIVATIONS[number % len(_ACTIVATIONS)]
-    return f"\n#ifdef __CUDA_ARCH__\nINSTANTIATE({one})\n#else{_EVERY_ACTIVATION}#endif\n"
+    activation = _ACTIVATIONS[number % len(_ACTIVATIONS)]
+    return f"\n#ifdef __CUDA_ARCH__\nINSTANTIATE({activation})\n#else{_EVERY_ACTIVATION}#endif\n"
 
 
 def covering(instances: list[dict[str, str]]) -> list[bool]:

@@ -260,11 +260,8 @@ class JudgedCase:
         return self._go(name, indices, numbers, kinds)
 
     def _renew(self, chosen: Sequence[JudgedInputs], kinds: Sequence[str]) -> None:
-        for inputs, values in itertools.zip_longest(chosen, kinds):
-            if values is None:
-                self.drawing.renew(inputs)
-            else:
-                self.drawing.renew_specially(inputs, values)
+        for inputs, values in itertools.zip_longest(chosen, kinds, fillvalue="normal"):
+            self.drawing.renew(inputs, values)
 
     def run_joined(self, name: str) -> Sample:
         """A call of a function on each of the sets, with new values, in the CUDA graph that its process joined."""

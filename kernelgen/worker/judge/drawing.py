@@ -89,17 +89,11 @@ class Drawing:
             for ours, theirs in inputs.pairs():
                 theirs.data.copy_(ours.data)
 
-    def renew(self, inputs: JudgedInputs) -> None:
-        """New values of the arguments, which the op sees at once."""
-        if self._is_plain:
+    def renew(self, inputs: JudgedInputs, values: str = "normal") -> None:
+        """New values of the arguments, of a kind that fuzz draws, which the op sees at once."""
+        if self._is_plain and values == "normal":
             inputs.mixtures = [self._noise.fill(theirs) for theirs in inputs.shared]
             return
-        for ours, new in zip(distinct(inputs.args), distinct(self._draw()), strict=True):
-            ours.data.copy_(new.data)
-        self.hand_over(inputs)
-
-    def renew_specially(self, inputs: JudgedInputs, values: str) -> None:
-        """New values of the arguments, of a kind that fuzz draws."""
         for ours, new in zip(distinct(inputs.args), distinct(self._draw(values)), strict=True):
             ours.data.copy_(new.data)
         for ours, theirs in inputs.pairs():
