@@ -88,6 +88,18 @@ def test_a_reference_that_fits_in_no_dtype_is_said(monkeypatch):
         assert "wrote to its inputs" in faults(lambda x: x.mul_(2).add_(1))  # For which no reference is needed.
 
 
+def test_special_values_whose_reference_does_not_fit_are_not_compared():
+    def short(x):
+        if x.dtype == torch.float64:
+            raise torch.OutOfMemoryError("tried to allocate 512 GiB")
+        return double_plus_one(x)
+
+    timed = made(lambda x: x * 3, REFERENCE=short)
+    timed.fresh()
+    assert timed.check_special_values(OP) is None
+    assert "wrong by far" in timed.check().fault
+
+
 def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
     def short(*_):
         raise torch.OutOfMemoryError("tried to allocate 512 GiB")

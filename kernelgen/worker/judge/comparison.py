@@ -80,11 +80,11 @@ def compare_with_reference(timed: Any, inputs: Any, results: list[Tensor], *, co
 
 def compare_special_values(timed: Any, inputs: Any, values: str, results: list[Tensor]) -> str | None:
     """A fault if the results of a call on a kind of values are not those that fuzz allows; None, too, where the
-    reference refuses such values."""
+    reference refuses such values or does not fit the memory."""
     expected = Expected(timed.op, timed.drawing.dtype, values)
     try:
         plain = expected.add(inputs.args, inputs.cotangents)
-    except MismatchError:
+    except (MismatchError, torch.OutOfMemoryError):
         return None
     rest = iter(results)
     grads = [None if grad is None else next(rest, None) for grad in plain.grads]
@@ -92,4 +92,6 @@ def compare_special_values(timed: Any, inputs: Any, values: str, results: list[T
         expected.compare([Evaluation(plain.outputs, grads) if timed.backward else Evaluation(results, [])])
     except MismatchError as wrong:
         return f"of values of the kind '{values}', {wrong.fault.text}"
+    except torch.OutOfMemoryError:
+        return None
     return None
