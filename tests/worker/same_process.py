@@ -1,11 +1,12 @@
 """Calls a function in this very process, as `OpProcess` has an op called in another; and fuzzes one so."""
 
+import contextlib
 import json
 import os
 import pickle
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kernelgen.worker import fuzz, op_host
@@ -15,6 +16,14 @@ from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.op_process import OpProcess, RaisedError
 from kernelgen.worker.mismatch import Fault
 from kernelgen.worker.op import Op
+
+
+@contextlib.contextmanager
+def _as_process_raises() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise RaisedError(type(error).__name__, str(error)) from error
 
 
 class SameProcess(OpProcess):
@@ -30,14 +39,13 @@ class SameProcess(OpProcess):
 
     def answer(self) -> dict[str, Any]:
         do, arguments = pickle.loads(self._ordered)
-        try:
+        with _as_process_raises():
             return json.loads(json.dumps(getattr(self._host, do)(**arguments) or {}))
-        except Exception as error:
-            raise RaisedError(type(error).__name__, str(error)) from error
 
     def go(self, numbers: Sequence[int] = ()) -> tuple[float, float, list[int]]:
         start = time.perf_counter()
-        payload = self._host._go(struct.pack(f"{len(numbers)}i", *numbers)).removeprefix(op_host.TIMED)
+        with _as_process_raises():
+            payload = self._host._go(struct.pack(f"{len(numbers)}i", *numbers)).removeprefix(op_host.TIMED)
         own, *addresses = struct.unpack(f"d{len(payload) // 8 - 1}q", payload)
         return time.perf_counter() - start, own, addresses
 

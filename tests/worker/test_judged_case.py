@@ -100,6 +100,31 @@ def test_special_values_whose_reference_does_not_fit_are_not_compared():
     assert "wrong by far" in timed.check().fault
 
 
+def refusing_infinities(x):
+    if not x.isfinite().all():
+        raise ValueError("x has to be finite")
+    return double_plus_one(x)
+
+
+def kinds_of_values(monkeypatch, kind: str) -> None:
+    monkeypatch.setattr("kernelgen.worker.judge.case.VALUES", ("normal", kind))
+
+
+def test_special_values_that_op_and_reference_refuse_are_no_fault(monkeypatch):
+    kinds_of_values(monkeypatch, "infinite")
+    for reference, fault in ((refusing_infinities, None), (double_plus_one, "ValueError: x has to be finite")):
+        timed = made(refusing_infinities, REFERENCE=reference)
+        timed.fresh()
+        assert timed.check_special_values(OP) == fault
+
+
+def test_special_values_that_lab_py_does_not_draw_are_no_fault(monkeypatch):
+    kinds_of_values(monkeypatch, "infinite")
+    timed = made(lambda x: x * 3, inputs=lambda make, n: (refusing_infinities(make((n,))),))
+    timed.fresh()
+    assert timed.check_special_values(OP) is None
+
+
 def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
     def short(*_):
         raise torch.OutOfMemoryError("tried to allocate 512 GiB")

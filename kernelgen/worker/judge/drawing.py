@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.worker import mutation
-from kernelgen.worker.evaluation import copies, same_bits, tensors
+from kernelgen.worker.evaluation import blamed_on, copies, same_bits, tensors
 from kernelgen.worker.inputs import Make
 from kernelgen.worker.judge.noise import Mixture, NoiseTape, generator
 from kernelgen.worker.op import Op
@@ -90,11 +90,17 @@ class Drawing:
                 theirs.data.copy_(ours.data)
 
     def renew(self, inputs: JudgedInputs, values: str = "normal") -> None:
-        """New values of the arguments, of a kind that fuzz draws, which the op sees at once."""
+        """New values of the arguments, of a kind that fuzz draws, which the op sees at once.
+
+        Raises:
+            MismatchError: `inputs` of its lab.py refuses them.
+        """
         if self._is_plain and values == "normal":
             inputs.mixtures = [self._noise.fill(theirs) for theirs in inputs.shared]
             return
-        for ours, new in zip(distinct(inputs.args), distinct(self._draw(values)), strict=True):
+        with blamed_on("inputs"):
+            drawn = self._draw(values)
+        for ours, new in zip(distinct(inputs.args), distinct(drawn), strict=True):
             ours.data.copy_(new.data)
         for ours, theirs in inputs.pairs():
             theirs.data.copy_(ours.data)
