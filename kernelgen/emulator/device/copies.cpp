@@ -192,9 +192,8 @@ Box box_of(const Call& call, size_t operand) {
 
 // Starts a load: poisons the target now; at some time `land` copies, and then the bytes count at the barrier.
 // `note(engine, stamp)` notes what the load reads.
-template <typename Note>
-void start_load(
-    SharedAddress to, SharedAddress barrier, size_t bytes, const Note& note, std::function<void(SharedAddress)> land) {
+template <typename Note, typename Land>
+void start_load(SharedAddress to, SharedAddress barrier, size_t bytes, const Note& note, const Land& land) {
   if (to.block != barrier.block) fail("a load to one block with its mbarrier in another");
   if (to.block->live == 0) fail("a load to the shared memory of a block that has ended");
   shared_address(to.offset, bytes, 1);

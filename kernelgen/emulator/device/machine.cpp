@@ -191,15 +191,25 @@ Thread& choose_lane(Warp& warp) {
   return warp.threads[(start + std::countr_zero(std::rotr(warp.runnable, start))) % kLanes];
 }
 
-bool do_pending() {
+std::function<void()> take_pending() {
   auto& pending = current_launch->pending;
-  if (pending.empty()) return false;
+  std::function<void()> work;
+  if (machine.pace == Pace::kNewestLast) {
+    work = std::move(pending.front());
+    pending.pop_front();
+    return work;
+  }
+  // Where any may be next, their order does not matter: so the last takes the place of what is taken.
+  if (machine.pace != Pace::kOldestLast) std::swap(pending[machine.below(pending.size())], pending.back());
+  work = std::move(pending.back());
+  pending.pop_back();
+  return work;
+}
+
+bool do_pending() {
+  if (current_launch->pending.empty()) return false;
   spins = 0;
-  size_t which = machine.below(pending.size());
-  if (machine.pace == Pace::kOldestLast) which = pending.size() - 1;
-  if (machine.pace == Pace::kNewestLast) which = 0;
-  const auto work = std::move(pending[which]);
-  pending.erase(pending.begin() + which);
+  const auto work = take_pending();
   machine.may_leave = true;
   if (_setjmp(scheduler) == 0) work();
   machine.may_leave = false;
