@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kernelgen.lab import compare
+from kernelgen.lab import comparison_text
 from kernelgen.tune.lab_file import by_reason
 from kernelgen.tune.request import TuningRequest
 from kernelgen.tune.space import key
@@ -46,7 +46,7 @@ def of_result(request: TuningRequest, result: TuningResult) -> str:
         lines.append(f"written to {path}; build to use it: kernelgen build")
     else:
         lines.append(f"The default of {request.op} stands; nothing was written.")
-    return "\n".join([*lines, compare.rule(request.thresholds)])
+    return "\n".join([*lines, comparison_text.rule(request.thresholds)])
 
 
 def _of_search(op: str, part: Mapping[str, Any]) -> Iterator[str]:
