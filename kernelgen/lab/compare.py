@@ -282,11 +282,13 @@ def _common(names: tuple[str, str], tables: list[dict[str, Any]], cases: Sequenc
     known = {case["case"] for table in tables for case in table.values()}
     for case in cases or []:
         if case not in known:
-            raise KernelgenError(f"There is no case {case!r} in {names[0]} or {names[1]}; there is {', '.join(known)}.")
+            raise KernelgenError(
+                f"There is no case {case!r} in {names[0]} or {names[1]}; they have {', '.join(known)}."
+            )
     if cases:
         common = [key for key in common if tables[0][key]["case"] in cases]
     if not common:
-        raise KernelgenError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare.")
+        raise KernelgenError(f"{names[0]} and {names[1]} have no case in common; measure both with the same --cases.")
     return common
 
 
