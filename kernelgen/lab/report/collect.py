@@ -135,7 +135,7 @@ def _sorted(contents: list[dict[str, Any]], notes: list[str]) -> Material:
     measured = [run for run in runs if run["cases"]] or tunings
     if not measured:
         raise KernelgenError(
-            "There is nothing to report: no file holds a measured case. Give files of `kernelgen bench --out`."
+            "There is nothing to report: no file holds a case that was measured; give files of `kernelgen bench --out`."
         )
     newest = measured[-1]
     material = Material(results.machine(newest["environment"]), newest, notes=notes)
