@@ -53,7 +53,7 @@ def ask_op(options: argparse.Namespace, home: "Project", chosen_by_kernelgen: Co
     def check_name(name: str) -> None:
         names.check(name)
         if name in taken:
-            raise UsageError(f"There is already an op {name}; take another name.")
+            raise UsageError(f"There is already an op {name}.")
 
     options.name = questionary.text("The op's name:", validate=lambda name: _valid(check_name, name)).unsafe_ask()
     if options.recipe is not None or options.schema is not None or options.function is not None:

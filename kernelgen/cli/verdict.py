@@ -9,7 +9,7 @@ from kernelgen.cli.output import note
 from kernelgen.cli.parser import LARGEST_SEED, Parser, real, whole
 
 if TYPE_CHECKING:
-    from kernelgen.lab.verdict import OpVerdict
+    from kernelgen.lab.verdict import Verdict
 
 _CODES = """exit codes:
   0  it builds and is right; with --against, a regression of 3% is ruled out too
@@ -23,11 +23,11 @@ def run(arguments: list[str]) -> int:
     if options.trust and not options.against:
         parser.error("--trust goes with --against")
 
-    from kernelgen.lab.verdict import VerdictRequest, judge
+    from kernelgen.lab.verdict import Request, judge
 
     names = ("against", "trust", "device", "cases", "seed", "blocks")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    request = VerdictRequest(**given, limit_s=options.limit)
+    request = Request(**given, limit_s=options.limit)
     verdict = judge(lab.find(options), request, lambda step: None if options.json else note(f"{step} …"))
     print(json.dumps(verdict.as_dict()) if options.json else _text(verdict))
     return verdict.exit_code
@@ -52,7 +52,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _text(verdict: "OpVerdict") -> str:
+def _text(verdict: "Verdict") -> str:
     head = {0: "right", 1: "REFUTED"}.get(verdict.exit_code, "not shown")
     lines = [f"{verdict.op}: {head}"]
     for step in verdict.steps:

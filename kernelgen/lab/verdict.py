@@ -27,7 +27,7 @@ BENCH_SAMPLES = 30
 
 
 @dataclass(frozen=True)
-class VerdictRequest:
+class Request:
     """What is asked: the options of `kernelgen verdict`. A `seed` that an op knew beforehand could be prepared for."""
 
     against: str | None = None
@@ -44,11 +44,11 @@ class VerdictRequest:
 
 
 @dataclass
-class OpVerdict:
+class Verdict:
     """The steps of one op, in their order; after one that failed, the rest did not run."""
 
     op: str
-    request: VerdictRequest
+    request: Request
     steps: list[Step] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -64,9 +64,9 @@ class OpVerdict:
         return {**facts, "steps": [s.as_dict() for s in self.steps]}
 
 
-def judge(selection: Selection, request: VerdictRequest, tell: Callable[[str], None] = lambda step: None) -> OpVerdict:
+def judge(selection: Selection, request: Request, tell: Callable[[str], None] = lambda step: None) -> Verdict:
     """The verdict on the one op of a selection; `tell` hears the name of each step as it begins."""
-    verdict, start = OpVerdict(selection.ops[0], request), time.monotonic()
+    verdict, start = Verdict(selection.ops[0], request), time.monotonic()
     with closing(_steps(selection, request)) as steps:
         for name, step in steps:
             tell(name)
@@ -84,7 +84,7 @@ def judge(selection: Selection, request: VerdictRequest, tell: Callable[[str], N
     return verdict
 
 
-def _steps(selection: Selection, request: VerdictRequest) -> Iterator[tuple[str, Callable[[], Step]]]:
+def _steps(selection: Selection, request: Request) -> Iterator[tuple[str, Callable[[], Step]]]:
     yield "build", lambda: _build(selection, request)
     with ExitStack() as stack:
         rival = stack.enter_context(Rival(selection, request.of_comparison())) if request.against else None
@@ -101,14 +101,14 @@ def _steps(selection: Selection, request: VerdictRequest) -> Iterator[tuple[str,
 # ---- Right? ---------------------------------------------------------------------------------------------------
 
 
-def _build(selection: Selection, request: VerdictRequest) -> Step:
+def _build(selection: Selection, request: Request) -> Step:
     stale = current.reason(selection.root, selection.python, request.device)
     build = Build(selection.root, environment(), selection.python)
     outcome = build.run(quiet=True, backend=current.backend(request.device))
     return Step("build", PASSED, f"{f'{stale}: ' if stale else ''}{outcome}", facts={"stale": stale or None})
 
 
-def _fuzz(selection: Selection, request: VerdictRequest) -> Step:
+def _fuzz(selection: Selection, request: Request) -> Step:
     options = {"device": request.device, "trust": request.trust or request.against}
     report = fuzz(selection, selection.ops, seed=request.seed, seconds=None, limit_s=request.limit_s, **options)
     return _step_of_fuzz(report)
@@ -129,7 +129,7 @@ def _step_of_fuzz(report: FuzzReport) -> Step:
 # ---- Faster? --------------------------------------------------------------------------------------------------
 
 
-def _share(selection: Selection, request: VerdictRequest) -> Step:
+def _share(selection: Selection, request: Request) -> Step:
     """How much of this machine's ceilings each case reaches; it refutes only results that are wrong."""
     options = {"device": request.device, "cases": request.cases, "dtype": None, "peers": [], "backward": False}
     trust = request.trust or request.against

@@ -12,7 +12,7 @@ from kernelgen.lab import op_tests, trusted_tests, verdict
 from kernelgen.lab.op_tests import OpTests
 from kernelgen.lab.selection import Selection
 from kernelgen.lab.step import FAILED, OPEN, PASSED, Step
-from kernelgen.lab.verdict import OpVerdict, VerdictRequest
+from kernelgen.lab.verdict import Request, Verdict
 
 ASK = (
     "verdict",
@@ -36,7 +36,7 @@ OP = "src/lab_kernels/ops/elementwise"
 )
 def test_the_exit_code_is_that_of_the_worst_step(outcomes, code):
     steps = [Step("fuzz", outcome, "") for outcome in outcomes]
-    assert OpVerdict("op", VerdictRequest(), steps).exit_code == code
+    assert Verdict("op", Request(), steps).exit_code == code
 
 
 def report(*cases: str) -> ElementTree.Element:
