@@ -182,10 +182,8 @@ def fuzz(
         options: the rest of the request, as worker/fuzz.py has it.
     """
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    given = {"--device": device, "--gpu": gpu, "--perturb": perturb, "--trust": trust}
-    chosen = [word for name, value in given.items() if value not in (None, "") for word in (name, str(value))]
+    chosen = _words({"--device": device, "--gpu": gpu, "--perturb": perturb, "--trust": trust})
     report = FuzzReport({name: OpReport(name) for name in selection.ops}, seed, named, chosen, device or "?")
-
     facts = {
         "seed": seed,
         "deadline": None if seconds is None else time.time() + seconds,
@@ -203,6 +201,11 @@ def fuzz(
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
         _record_proofs(selection, report, by_default=seconds is None and not options.get("count"))
     return report
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    """The options that were given, as words of a command."""
+    return [word for name, value in options.items() if value not in (None, "") for word in (name, str(value))]
 
 
 def _listener(
