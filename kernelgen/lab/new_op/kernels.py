@@ -9,8 +9,8 @@ from kernelgen.lab.new_op.request import NewOp
 from kernelgen.lab.new_op.returned import ReturnedError, check_count
 from kernelgen.lab.new_op.trace import NotTracedError, trace
 from kernelgen.scaffold.formula.entry import kernels
+from kernelgen.scaffold.formula.needs import lacking
 from kernelgen.scaffold.formula.parts import first_of_results
-from kernelgen.scaffold.render import lacking
 from kernelgen.scaffold.schema.from_python.reference import Reference
 from kernelgen.scaffold.schema.parser import parse
 from kernelgen.toolchain.python import find_python
