@@ -24,7 +24,8 @@ def tensors_in(args: Sequence[Any]) -> list[Tensor]:
     return [item for item in flat if isinstance(item, Tensor)]
 
 
-def public(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+def as_function(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """The operator as ops call it: with the same arguments, and the same results."""
     types = [str(value.type) for value in (*operator._schema.arguments, *operator._schema.returns)]
     return _without_autograd_detour(operator) if any("Tensor" in type_ for type_ in types) else _query(operator)
 
