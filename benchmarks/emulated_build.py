@@ -25,7 +25,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY / "benchmarks")]
 import results_file  # noqa: E402
-from build import Time, call, median, paired, ratio  # noqa: E402
+from build_times import Time, call, median, paired, ratio  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "emulated_build.json"
 RECIPES = ("elementwise", "swiglu", "rms_norm", "layer_norm", "linear_activation", "flash_attention")

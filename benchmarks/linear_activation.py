@@ -11,7 +11,6 @@ activation, which is cuBLAS; a row's bound is a share of its speed.
 import argparse
 import functools
 import importlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from kernelgen.worker import ceilings
 from kernelgen.worker.clock import CudaClock, captured
 from kernelgen.worker.environment import describe
 from peers import versions
-from project import import_package
+from project import import_package, on_path
 
 # m, k, n: the input is (m, k), the weight (n, k).
 BOUND_CASES = ((512, 1024, 4096), (8192, 1024, 4096), (8192, 4096, 4096), (8192, 4096, 16384), (16384, 512, 2048))
@@ -47,17 +46,6 @@ def inputs(m: int, k: int, n: int, gradient: bool) -> tuple[torch.Tensor, ...]:
         return (torch.randn(shape, device="cuda", dtype=torch.bfloat16) * scale).requires_grad_(gradient)
 
     return draw(m, k), draw(n, k, scale=k**-0.5), draw(n)
-
-
-def on_path(call: Callable[[], Any], variable: str, path: str) -> Callable[[], Any]:
-    def forced() -> Any:
-        os.environ[variable] = path
-        try:
-            return call()
-        finally:
-            del os.environ[variable]
-
-    return forced
 
 
 def peers(reference: Any, activation: str, arguments: tuple[torch.Tensor, ...], with_compile: bool) -> Calls:

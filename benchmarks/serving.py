@@ -13,7 +13,6 @@ cache is flushed before each call.
 
 import argparse
 import inspect
-import os
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from torch import Tensor
 
 import results_file
 from peers import versions
-from project import import_package
+from project import import_package, on_path
 from serving_peers import (
     FLASH_ATTN_4,
     FLASHINFER,
@@ -104,16 +103,7 @@ class Clock:
 
 def portable(package: ModuleType, call: Callable[[], Any]) -> Callable[[], Any]:
     """The call with flash_attention on its path for every GPU."""
-    variable = f"{package.__name__}_flash_attention_path".upper()
-
-    def forced() -> Any:
-        os.environ[variable] = "sm80"
-        try:
-            return call()
-        finally:
-            del os.environ[variable]
-
-    return forced
+    return on_path(call, f"{package.__name__}_flash_attention_path".upper(), "sm80")
 
 
 def varlen_attn(causal: bool) -> Callable[..., Tensor]:

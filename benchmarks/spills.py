@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import results_file
-from build import Project, Time, call
+from build_project import Project
+from build_times import Time, call
 from kernelgen.toolchain import resources
 
 RECIPES = ["elementwise", "rms_norm", "layer_norm", "swiglu", "linear_activation", "flash_attention"]

@@ -8,14 +8,10 @@ statistics.
 """
 
 import argparse
-import os
-import platform
 import subprocess
-import tempfile
 from pathlib import Path
 
-import results_file
-from scaffold import COPIER, KERNELGEN, Command, make_checkout, measure, table
+from timed_commands import COPIER, KERNELGEN, Command, checked_out, measure, read_options, report
 
 RECIPES = ("elementwise", "rms_norm", "layer_norm", "swiglu")
 IDENTITY = ["-c", "user.name=benchmark", "-c", "user.email=benchmark@example.com"]
@@ -66,27 +62,15 @@ def commands(folder: Path, ops: int) -> list[Command]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ops", type=int, nargs="+", default=[5, 50, 200], help="the numbers of ops")
-    parser.add_argument("--runs", type=int, default=10, help="measured runs of each command, 10 or more")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    options = parser.parse_args()
-    if options.runs < 10:
-        parser.error("--runs takes 10 or more: fewer give no 95% interval")
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        checkout = make_checkout(folder)
-        os.environ["PYTHONPATH"] = str(checkout)
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        # Both take the template's newest commit where it has no release.
+    options = read_options(parser, runs=10)
+    with checked_out() as (folder, checkout):
+        # kernelgen and Copier take the template's newest commit where it has no release.
         for ops in options.ops:
             stamp(folder / f"project-{ops}", ops)
         make_newer(checkout)
         timed = [command for ops in options.ops for command in commands(folder, ops)]
         measure(timed, folder, options.runs)
-    rows = [command.summary() for command in timed]
-    print(table(rows))
-    if options.json:
-        machine = {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
-        results_file.write(options.json, machine | {"load": os.getloadavg(), "rows": rows})
+    report(timed, options.json)
 
 
 if __name__ == "__main__":

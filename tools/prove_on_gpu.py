@@ -39,13 +39,15 @@ AT_RINGS = re.compile(
     "|Read access at attention::sm90::(RaggedRows|fwd::WorkTile<.*>)::broadcast)"
 )
 # The exit code of a sanitizer that has found something.
-FOUND = "9"
+ERRORS_EXIT_CODE = "9"
 # Recipes of ops whose kernels are written from a function or from shapes, and the skeleton.
 GENERATED = ("blank", "pointwise", "row_wise", "shaped")
 
 
 @dataclass(frozen=True)
 class Step:
+    """A command of the proof; it fails after `limit_s` seconds."""
+
     name: str
     command: list[str]
     folder: Path
@@ -112,7 +114,7 @@ def lab() -> Step:
 
 def checks(project: Path) -> list[Step]:
     calls = [sys.executable, str(ROOT / "tools" / "calls.py"), str(project)]
-    sanitizer = ["compute-sanitizer", "--error-exitcode", FOUND, "--tool"]
+    sanitizer = ["compute-sanitizer", "--error-exitcode", ERRORS_EXIT_CODE, "--tool"]
     package = project.name.replace("-", "_")
     # They take the path for Hopper, and can take the other there too.
     with_paths = recipes("sm80", "sm90")
@@ -178,7 +180,7 @@ def run(step: Step, out: Path) -> bool:
     text = log.read_text(errors="replace")
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     outcome = "passed" if code == "0" else f"FAILED ({code})"
-    if code == FOUND and is_of_rings_alone(text) and is_reported_of_a_right_ring(out):
+    if code == ERRORS_EXIT_CODE and is_of_rings_alone(text) and is_reported_of_a_right_ring(out):
         code, outcome = "0", f"passed but for reports at rings, as of {RING.name}"
     print(f"{step.name:16} {outcome}, {time.monotonic() - start:.0f} s: {last[:150]}", flush=True)
     return code == "0"

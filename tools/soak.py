@@ -27,6 +27,8 @@ SHOWN = 3  # Problems of a run.
 
 @dataclass(frozen=True)
 class Run:
+    """A run of `kernelgen fuzz`: its seconds, its exit code, and what it says of the op."""
+
     op: str
     seed: int
     seconds: float

@@ -1,6 +1,7 @@
 """`kernelgen compare`."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,23 +106,23 @@ def _files(options: argparse.Namespace) -> "Comparison":
 
 
 def _revisions(options: argparse.Namespace) -> "Comparison":
-    from kernelgen.lab.compare_revisions import Request, measure
+    from kernelgen.lab.compare_revisions import ComparisonRequest, measure
 
     options.ops = options.what
     selection = lab.find(options)
     names = ("against", "device", "dtype", "cases", "backward", "tf32", "seed", "blocks", "trust")
-    request = Request(**{name: getattr(options, name) for name in names}, limit_s=options.limit)
+    request = ComparisonRequest(**{name: getattr(options, name) for name in names}, limit_s=options.limit)
     with lab.progress(not options.json) as show:
         return measure(selection, request, _thresholds(options), options.what, lambda key, share: show(key, share, 1.0))
 
 
 def _print(comparison: "Comparison", options: argparse.Namespace) -> None:
-    from kernelgen.lab import compare
+    from kernelgen.lab import comparison_text
 
     if options.json:
-        print(compare.to_json(comparison))
+        print(json.dumps(comparison.as_dict()))
     elif options.markdown:
-        print(compare.markdown(comparison))
+        print(comparison_text.markdown(comparison))
     else:
         print(_text(comparison))
 
@@ -131,14 +132,16 @@ def _text(comparison: "Comparison") -> str:
     from rich.console import Console
     from rich.table import Table
 
-    from kernelgen.lab import compare
+    from kernelgen.lab import comparison_text
 
-    table = Table(*compare.HEADINGS, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in compare.rows(comparison):
+    table = Table(*comparison_text.HEADINGS, box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in comparison_text.rows(comparison):
         table.add_row(*row)
     console = Console(width=None if sys.stdout.isatty() else 160)
     with console.capture() as captured:
         console.print(table)
     notes = [f"{verdict.case}: {note}" for verdict in comparison.verdicts for note in verdict.notes]
     head = f"{comparison.before} → {comparison.after}, on {comparison.machine}"
-    return "\n".join([*comparison.notes, head, captured.get().rstrip(), *notes, compare.rule(comparison.thresholds)])
+    return "\n".join(
+        [*comparison.notes, head, captured.get().rstrip(), *notes, comparison_text.rule(comparison.thresholds)]
+    )

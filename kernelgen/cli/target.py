@@ -45,7 +45,7 @@ def find(options: argparse.Namespace, scratch: Path) -> Target:
 
     here = options.project.resolve()
     if not here.exists():
-        raise UsageError(f"There is no folder {options.project}.")
+        raise UsageError(f"There is no folder {options.project}; name the project with --project.")
     projects = [folder for folder in (here, *here.parents) if (folder / template.ANSWERS_FILE).is_file()]
     if not projects and options.project != Path():
         project.find(here)

@@ -7,7 +7,6 @@ build.ninja follows from what the project's build_tools say of its sources.
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -17,19 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelgen.emulator import compile, compiler, instances, runtime
-from kernelgen.emulator.compiler import HERE, TORCH_GLUE, Compiler, EmulatorError
+from kernelgen.emulator import compiler, instances, runtime
+from kernelgen.emulator.compiler import HERE, EmulatorError
 from kernelgen.emulator.gpus import Gpu
-from kernelgen.emulator.instances import Object
 from kernelgen.emulator.lock import locked
-from kernelgen.emulator.precompiled import glue_header
-from kernelgen.emulator.torch_names import names_folder
+from kernelgen.emulator.ninja_file import ninja_file, torch_flags
 from kernelgen.files import write_atomically
 from kernelgen.toolchain import build_tools
 
 # Those of nvcc's flags that say what to compile, rather than how.
 SHARED_FLAGS = re.compile(r"-[DUI].+|-isystem.+|-include.+")
-GLUE_FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-w", "-DUSE_CUDA")
 WITH_VALUE = ("-D", "-U", "-I", "-isystem", "-include")
 
 
@@ -91,11 +87,11 @@ def build(
         project = build_tools.ask(root, python, "objects", str(folder), gpu.build_architecture)
         packages = Path(project["torch"]["home"]).parent
         tools = compiler.find(packages)
-        glue = _torch_flags(project)
+        glue = torch_flags(project)
         parts = [*runtime.device_objects(tools), *runtime.torch_objects(tools, glue)]
         _write(root / folder / "generated" / "emulated_project.cpp", _project_source(project, gpu))
         objects = list(instances.objects(_portable(project["objects"]), root, project["include"]))
-        _write(root / folder / "build.ninja", _ninja_file(project, gpu, folder, tools, objects, parts))
+        _write(root / folder / "build.ninja", ninja_file(project, gpu, folder, tools, objects, parts))
         before_library = _state(root / library)
         before = {file.path: _state(root / file.path) for file in objects}
         command = [project["ninja"], "-f", str(folder / "build.ninja"), "-j", str(jobs or project["jobs"])]
@@ -117,7 +113,7 @@ def _run_ninja(command: list[str], root: Path, *, quiet: bool) -> None:
             if line != "ninja: no work to do.\n":
                 print(line, end="", file=output, flush=True)
     if ninja.returncode:
-        raise EmulatorError("the build for the emulated GPU failed; the messages are above.")
+        raise EmulatorError("The build for the emulated GPU failed; the messages are above.")
 
 
 def _write(path: Path, text: str) -> None:
@@ -136,17 +132,6 @@ def _state(path: Path) -> tuple[int, int] | None:
 
 
 # ---- What is compiled -----------------------------------------------------------------------------------------
-
-
-def _torch_flags(project: Mapping[str, Any]) -> list[str]:
-    torch = project["torch"]
-    return [f"-DTORCH_TARGET_VERSION={torch['target']}", "-isystem", f"{torch['home']}/include", f"-I{TORCH_GLUE}"]
-
-
-def architecture_flags(gpu: Gpu) -> list[str]:
-    number = gpu.capability * 10
-    specific = [f"-D__CUDA_ARCH_FEAT_SM{gpu.capability}_ALL=1", f"-D__CUDA_ARCH_SPECIFIC__={number}"]
-    return [f"-DEMULATED_CUDA_ARCH={number}", *(specific if gpu.architecture.endswith("a") else [])]
 
 
 def _portable(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -181,71 +166,3 @@ def _project_source(project: Mapping[str, Any], gpu: Gpu) -> str:
             "",
         ]
     )
-
-
-def _wrapped() -> list[str]:
-    """The functions of PyTorch that torch_glue puts its own in the place of."""
-    text = (TORCH_GLUE / "wrapped.cpp").read_text(encoding="utf-8")
-    names = re.findall(r"\b__wrap_(\w+)\(|\bWRAP\(\s*\w+,\s*(\w+),", text)
-    return sorted({first or second for first, second in names})
-
-
-# ---- build.ninja ----------------------------------------------------------------------------------------------
-
-
-def _ninja_file(
-    project: Mapping[str, Any], gpu: Gpu, folder: Path, tools: Compiler, objects: list[Object], parts: list[Path]
-) -> str:
-    include = [f"-I{path}" for path in project["include"]]
-    kernel_flags = [*architecture_flags(gpu), f"-DOP_NAMESPACE={project['package']}", *include]
-    every_glue = [*GLUE_FLAGS, *_torch_flags(project), "-isystem", str(tools.headers)]
-    glue_flags = [*every_glue, f"-DOP_NAMESPACE={project['package']}", *include]
-    header = glue_header([tools.command, *every_glue])
-    torch = f"{project['torch']['home']}/lib"
-    names = names_folder(tools.command, Path(torch))
-    link_flags = ["-Wl,--no-as-needed", f"-L{torch}", f"-Wl,-rpath,{torch}", "-ltorch", "-ltorch_cpu", "-ldl"]
-    link_flags += [f"-Wl,--wrap={name}" for name in _wrapped()]
-    lines = [
-        "ninja_required_version = 1.10",
-        f"builddir = {_escaped(folder)}",
-        f"python = {_quoted(sys.executable)}",
-        f"cxx = {_quoted(tools.command)}",
-        f"kernel_flags = {_quoted(*kernel_flags)}",
-        f"glue_flags = {_quoted(*glue_flags)}",
-        f"link_flags = {_quoted(*link_flags)}",
-        "rule kernel",
-        "  command = $python -m kernelgen.emulator.compile $out $in $cxx "
-        f"{_quoted(tools.headers)} $kernel_flags $own_flags",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "  description = emulated $label",
-        "rule glue",
-        f"  command = $cxx -MD -MF $out.d -include {_quoted(header)} $glue_flags $own_flags -c $in -o $out",
-        "  depfile = $out.d",
-        "  deps = gcc",
-        "  description = emulated $label",
-        "rule link",
-        f"  command = $python -m kernelgen.emulator.link $out $cxx {_quoted(names)} $in $link_flags",
-        "  description = link $out",
-    ]
-    sources = " ".join(map(_escaped, compile.RULES))
-    project_source = folder / "generated" / "emulated_project.cpp"
-    project_object = Object(f"{folder}/emulated_project.o", str(project_source), str(project_source), False, [])
-    # The kernels first: of a function that several objects have, the first is taken, and theirs report what they read.
-    ordered = sorted([*objects, project_object], key=lambda file: not file.is_kernel)
-    for file in ordered:
-        rule, needs = ("kernel", sources) if file.is_kernel else ("glue", _escaped(f"{header}.gch"))
-        own = [*file.flags, *(word for instance in file.instances for word in ("--instance", *instance))]
-        lines.append(f"build {_escaped(file.path)}: {rule} {_escaped(file.source)} | {needs}")
-        lines += [f"  own_flags = {_quoted(*own)}", f"  label = {file.label}"]
-    inputs = " ".join(_escaped(path) for path in [*(file.path for file in ordered), *parts])
-    lines.append(f"build {_escaped(folder / '_cpu.so')}: link {inputs} | {_escaped(HERE / 'link.py')}")
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(*words: object) -> str:
-    return shlex.join(str(word) for word in words).replace("$", "$$")
-
-
-def _escaped(path: object) -> str:
-    return re.sub(r"([$ :])", r"$\1", str(path))

@@ -1,4 +1,4 @@
-"""Whether an op became faster or slower: the rule, applied to two files or to two revisions, and the verdicts as text.
+"""Whether an op became faster or slower: the rule, applied to two files or to two revisions.
 
 A difference is *shown* if the intervals leave a gap, |Cliff's delta| is at least 0.3, and the test's p, corrected for
 the number of cases as Holm (1979) has it, is below 0.05. Among shown differences:
@@ -17,7 +17,6 @@ regression. An improvement stands if both measurements show one. A regression st
 at least one of them so much that 3% cannot be ruled out.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +24,8 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.lab import results, statistics
-from kernelgen.lab.pair import PairedResult, Schedule
+from kernelgen.lab.evidence import software
+from kernelgen.lab.pair import PairedResult
 from kernelgen.lab.statistics import Difference
 from kernelgen.protocol import OP
 
@@ -282,11 +282,13 @@ def _common(names: tuple[str, str], tables: list[dict[str, Any]], cases: Sequenc
     known = {case["case"] for table in tables for case in table.values()}
     for case in cases or []:
         if case not in known:
-            raise KernelgenError(f"There is no case {case!r} in {names[0]} or {names[1]}; there is {', '.join(known)}.")
+            raise KernelgenError(
+                f"There is no case {case!r} in {names[0]} or {names[1]}; they have {', '.join(known)}."
+            )
     if cases:
         common = [key for key in common if tables[0][key]["case"] in cases]
     if not common:
-        raise KernelgenError(f"{names[0]} and {names[1]} have no case in common, so there is nothing to compare.")
+        raise KernelgenError(f"{names[0]} and {names[1]} have no case in common; measure both with the same --cases.")
     return common
 
 
@@ -320,95 +322,3 @@ def _environment_notes(before: dict[str, Any], after: dict[str, Any]) -> list[st
     if bool(before["flags"].get("tf32")) != bool(after["flags"].get("tf32")):
         notes.append("TF32 was allowed in one of them only")
     return notes
-
-
-# ---- What is printed ------------------------------------------------------------------------------------------
-
-
-def to_json(comparison: Comparison) -> str:
-    return json.dumps(comparison.as_dict())
-
-
-def rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """A line of text cells for each case: case, before, after, change, Cliff's delta, p, verdict."""
-    return [_row(verdict) for verdict in comparison.verdicts]
-
-
-HEADINGS = ("case", "before", "after", "time, 99% interval", "Cliff's δ", "p (Holm)", "verdict")
-
-
-def _row(verdict: Verdict) -> tuple[str, ...]:
-    difference = verdict.difference
-    if difference is None:
-        return (verdict.case, *["-"] * 5, verdict.verdict)
-    ends = ", ".join(f"{100 * (end - 1):+.1f}" for end in (difference.ratio.low, difference.ratio.high))
-    change = f"{100 * (difference.ratio.value - 1):+.1f}% ({ends})"
-    times = (results.seconds(verdict.before), results.seconds(verdict.after))
-    return (verdict.case, *times, change, f"{difference.delta:+.2f}", f"{verdict.p:.2g}", verdict.verdict)
-
-
-_MARKS = {
-    IMPROVEMENT: "🟢 improvement",
-    REGRESSION: "🔴 regression",
-    WRONG: "🔴 wrong result",
-    INCONCLUSIVE: "🟡 inconclusive",
-}
-
-
-def markdown(comparison: Comparison) -> str:
-    """A comment for a pull request."""
-    named = {REGRESSION: "regressions", IMPROVEMENT: "improvements", WRONG: "wrong results", INCONCLUSIVE: INCONCLUSIVE}
-    count = {name: [verdict.verdict for verdict in comparison.verdicts].count(name) for name in named}
-    counted = [f"{n} {name if n == 1 else named[name]}" for name, n in count.items() if n]
-    summary = ", ".join(counted) or "no difference"
-    lines = [f"### `{comparison.before}` → `{comparison.after}`: {summary}", "", f"On {comparison.machine}.", ""]
-    lines += ["| " + " | ".join(HEADINGS) + " |", "| --- |" + " ---: |" * 5 + " --- |"]
-    for row in rows(comparison):
-        lines.append("| " + " | ".join([*row[:-1], _MARKS.get(row[-1], row[-1])]) + " |")
-    notes = [f"{verdict.case}: {note}" for verdict in comparison.verdicts for note in verdict.notes]
-    lines += ["", *(f"- {note}" for note in [*comparison.notes, *notes])] if notes or comparison.notes else []
-    slower = [verdict.case for verdict in comparison.verdicts if verdict.verdict == REGRESSION]
-    evidence = [*comparison.evidence, f"Cases that got slower: {', '.join(slower) or 'none shown'}."]
-    return "\n".join([*lines, "", *(f"- {line}" for line in evidence), "", rule(comparison.thresholds)])
-
-
-def software(environment: Mapping[str, Any]) -> str:
-    """The machine and the software of a comparison, in a sentence."""
-    gpu = environment.get("gpu") or {}
-    facts = {"driver": gpu.get("driver"), "CUDA": environment.get("cuda") if gpu else None}
-    facts |= {"torch": environment.get("torch"), "Python": environment.get("python")}
-    known = [f"{name} {value}" for name, value in facts.items() if value]
-    return f"{', '.join([results.machine(environment), *known])}."
-
-
-def interleaved(measured: Sequence[PairedResult], schedule: Schedule, pairs: int) -> list[str]:
-    """How two revisions took turns, and what the GPU's clocks were meanwhile, in sentences."""
-    ends = [end(result.blocks for result in measured) for end in (min, max)]
-    blocks, samples = (
-        " to ".join(f"{count * factor}" for count in dict.fromkeys(ends))
-        for factor in (1, schedule.rounds * schedule.samples)
-    )
-    who = "a pair" if pairs == 1 else f"{pairs} pairs"
-    sentences = [
-        f"Interleaved: {blocks} blocks with fresh inputs, {schedule.rounds} rounds each, {samples} samples of "
-        f"each side in all, by {who} of processes; intervals of the ratio at 99%."
-    ]
-    states = [end.get("state", {}) for result in measured for end in result.about.values()]
-    clocks = [state["sm_mhz"] for state in states if "sm_mhz" in state]
-    if clocks:
-        low, high = min(clock["min"] for clock in clocks), max(clock["max"] for clock in clocks)
-        throttled = sorted({reason for state in states for reason in state.get("throttled_by", [])})
-        sentences.append(
-            f"Clocks as they were, {low} to {high} MHz; throttled by: {', '.join(throttled) or 'nothing'}."
-        )
-    return sentences
-
-
-def rule(thresholds: Thresholds) -> str:
-    """The rule in a sentence."""
-    return (
-        f"Shown: intervals apart, |Cliff's δ| ≥ {thresholds.delta:g} and p < {thresholds.p:g} after Holm's correction. "
-        f"Regression: shown, and {thresholds.slower:.0%} slower is not ruled out. "
-        f"Improvement: shown, and at least {thresholds.faster:.0%} faster. "
-        f"No difference: {thresholds.slower:.0%} slower is ruled out; else inconclusive."
-    )

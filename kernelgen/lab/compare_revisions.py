@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelgen.lab.compare import Comparison, Thresholds, interleaved, software
+from kernelgen.lab.compare import Comparison, Thresholds
+from kernelgen.lab.evidence import interleaved, software
 from kernelgen.lab.pair import Pair
 from kernelgen.lab.paired_measurement import PairedMeasurement
 from kernelgen.lab.selection import Selection
@@ -18,7 +19,7 @@ from kernelgen.toolchain import revision
 
 
 @dataclass(frozen=True)
-class Request:
+class ComparisonRequest:
     """What to measure: the options of `kernelgen compare`."""
 
     against: str
@@ -56,7 +57,7 @@ class Revisions:
     """
 
     selection: Selection
-    request: Request
+    request: ComparisonRequest
     then: Path
     commit: str
     rule: Path
@@ -87,7 +88,7 @@ class Revisions:
 
 
 @contextmanager
-def built(selection: Selection, request: Request) -> Iterator[Revisions]:
+def built(selection: Selection, request: ComparisonRequest) -> Iterator[Revisions]:
     """Builds both revisions.
 
     Raises:
@@ -107,7 +108,7 @@ def built(selection: Selection, request: Request) -> Iterator[Revisions]:
 
 def measure(
     selection: Selection,
-    request: Request,
+    request: ComparisonRequest,
     thresholds: Thresholds,
     named: Sequence[str],
     show: Callable[[str, float], None] = lambda key, share: None,

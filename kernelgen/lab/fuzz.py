@@ -150,11 +150,6 @@ class FuzzReport:
         return shlex.join([*words, *self.options])
 
 
-def _parts() -> int:
-    """How many workers share the cases: each has a judge and an op, which take turns to some extent."""
-    return max(1, min(_MOST_PARTS, usable_cores() // 4))
-
-
 def fuzz(
     selection: Selection,
     named: Sequence[str],
@@ -187,18 +182,8 @@ def fuzz(
         options: the rest of the request, as worker/fuzz.py has it.
     """
     seed = random.SystemRandom().randrange(2**31) if seed is None else seed
-    given = {"--device": device, "--gpu": gpu, "--perturb": perturb, "--trust": trust}
-    chosen = [word for name, value in given.items() if value not in (None, "") for word in (name, str(value))]
+    chosen = _words({"--device": device, "--gpu": gpu, "--perturb": perturb, "--trust": trust})
     report = FuzzReport({name: OpReport(name) for name in selection.ops}, seed, named, chosen, device or "?")
-
-    def on_event(event: Event) -> None:
-        report.add(event)
-        if event["event"] == "shrinking":
-            text = f"{event['op']}: {event['check']} is wrong; looking for a smaller case"
-            tell(f"{text}, for {event['seconds']:g} s at most")
-        if op := report.ops.get(event.get("op", "")):
-            show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.cases_planned)
-
     facts = {
         "seed": seed,
         "deadline": None if seconds is None else time.time() + seconds,
@@ -210,14 +195,46 @@ def fuzz(
         if trust:
             report.notes += changes_of_rule(rule, selection.root, selection.package, selection.ops, trust)
         request = selection.request("fuzz", trusted=str(rule), **facts, **options)
-        parts = _parts() if options.get("case") is None and not variables else 1
-        if parts > 1:  # Else each part would start as many threads as there are cores.
-            request["environment"].setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // parts)))
-        requests = [{**request, "part": (number, parts)} for number in range(parts)]
-        report.finished = worker_process.run_at_once(selection.python, requests, on_event, limit_s)
+        requests = _in_parts(request, 1 if options.get("case") is not None or variables else _most_parts())
+        listener = _listener(report, show, tell)
+        report.finished = worker_process.run_at_once(selection.python, requests, listener, limit_s)
     if report.finished and all(options.get(name) is None for name in ("case", "dtype")):
         _record_proofs(selection, report, by_default=seconds is None and not options.get("count"))
     return report
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    """The options that were given, as words of a command."""
+    return [word for name, value in options.items() if value not in (None, "") for word in (name, str(value))]
+
+
+def _listener(
+    report: FuzzReport, show: Callable[[str, int, int | None], None], tell: Callable[[str], None]
+) -> Callable[[Event], None]:
+    """What adds the workers' events to the report, and says how far they are."""
+
+    def on_event(event: Event) -> None:
+        report.add(event)
+        if event["event"] == "shrinking":
+            text = f"{event['op']}: {event['check']} is wrong; looking for a smaller case"
+            tell(f"{text}, for {event['seconds']:g} s at most")
+        if op := report.ops.get(event.get("op", "")):
+            show(f"{'shrinking a case of' if op.shrinking else 'fuzzing'} {op.name}", op.cases, op.cases_planned)
+
+    return on_event
+
+
+def _most_parts() -> int:
+    """How many workers can share the cases: each has a judge and an op, which take turns to some extent."""
+    return max(1, min(_MOST_PARTS, usable_cores() // 4))
+
+
+def _in_parts(request: dict[str, Any], parts: int) -> list[dict[str, Any]]:
+    """The requests of so many workers that share the cases."""
+    environment = dict(request["environment"])
+    if parts > 1:  # Else each part would start as many threads as there are cores.
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // parts)))
+    return [{**request, "environment": environment, "part": (number, parts)} for number in range(parts)]
 
 
 def _record_proofs(selection: Selection, report: FuzzReport, *, by_default: bool) -> None:

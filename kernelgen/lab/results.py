@@ -59,7 +59,7 @@ def read_as(versions: Mapping[str, int], path: Path) -> dict[str, Any]:
         raise KernelgenError(f"{path} is not JSON: {error}.") from error
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in versions:
-        raise KernelgenError(f"{path} does not hold results of `{'` or `'.join(versions)}`.")
+        raise KernelgenError(f"{path} does not hold results of `{'` or `'.join(versions)}`; name a file that does.")
     if content.get("version") != versions[kind]:
         raise KernelgenError(
             f"{path} has version {content.get('version')} of the results' schema, and this kernelgen reads version "

@@ -13,7 +13,7 @@ from kernelgen.lab.step import FAILED, OPEN, PASSED, Step
 class Rival:
     """The other revision, which is checked out, built and loaded beside whatever runs until `step` measures it."""
 
-    def __init__(self, selection: Selection, request: compare_revisions.Request) -> None:
+    def __init__(self, selection: Selection, request: compare_revisions.ComparisonRequest) -> None:
         self._selection, self._request = selection, request
         self._stack = ExitStack()
         self._measured: PairedMeasurement | None = None

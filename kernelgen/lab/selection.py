@@ -46,7 +46,9 @@ def select(folder: Path, python: Path | None, names: Sequence[str]) -> Selection
         if name not in described:
             raise LabError(_without_lab(home, folders[name]))
     if not described:
-        raise LabError(f"No op of {home.root} has a lab.py, which describes an op to the lab.")
+        raise LabError(
+            f"No op of {home.root} has a lab.py, which the lab needs; `kernelgen add-op` adds an op with one."
+        )
     return Selection(home.root, home.package.name, python, list(dict.fromkeys(names)) or described)
 
 

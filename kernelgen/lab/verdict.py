@@ -38,9 +38,9 @@ class Request:
     blocks: int | None = None
     limit_s: float = 120.0
 
-    def of_comparison(self) -> compare_revisions.Request:
+    def of_comparison(self) -> compare_revisions.ComparisonRequest:
         names = ("against", "trust", "device", "cases", "seed", "blocks", "limit_s")
-        return compare_revisions.Request(**{name: getattr(self, name) for name in names})
+        return compare_revisions.ComparisonRequest(**{name: getattr(self, name) for name in names})
 
 
 @dataclass

@@ -247,14 +247,9 @@ def run(
             worker = WorkerProcess("the worker", python, Path(request["project"]), resumed, START_LIMIT_S, under)
             started(worker)
             before = len(finished)
-            try:
-                _follow(worker, on_event, limit_s, finished, closed)
+            reason = _reason_lost(worker, on_event, limit_s, finished, closed)
+            if reason is None:
                 return True
-            except LostError as lost_worker:
-                reason = lost_worker.reason
-            finally:
-                worker.kill()
-                worker.close()
             if len(finished) == before:
                 raise LabError(f"The worker died before its first case: it {reason}.")
             op, case = finished[-1]
@@ -297,6 +292,24 @@ def run_at_once(
             is_over.set()  # Where all went well, nothing is left to end.
             for worker in workers:
                 worker.kill()
+
+
+def _reason_lost(
+    worker: WorkerProcess,
+    on_event: Callable[[Event], None],
+    limit_s: float,
+    finished: list[tuple[str, str]],
+    closed: list[str],
+) -> str | None:
+    """Follows a worker to its end: how it died or hung; None where all is done."""
+    try:
+        _follow(worker, on_event, limit_s, finished, closed)
+        return None
+    except LostError as lost_worker:
+        return lost_worker.reason
+    finally:
+        worker.kill()
+        worker.close()
 
 
 def _follow(

@@ -61,7 +61,7 @@ def run(
     try:
         return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=False)
     except FileNotFoundError as error:
-        raise GitError("git is not installed, or not on PATH.") from error
+        raise GitError("git is not on PATH; install it, as with `apt-get install git`.") from error
 
 
 def text(folder: Path, *arguments: str) -> str:

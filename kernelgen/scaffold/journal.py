@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kernelgen.errors import ConflictError, KernelgenError
 from kernelgen.scaffold.lock import exclusive, unstoppable
@@ -27,14 +27,21 @@ LINK = "120000"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
-class Change(Protocol):
-    """A file's content (a link's target) and git mode before and after; None where there is no file."""
+@dataclass(frozen=True)
+class Change:
+    """A file's content (a link's target) and git mode, before and after; None where there is no file."""
 
     path: str
     old: bytes | None
     new: bytes | None
-    old_mode: str
-    mode: str
+    old_mode: str = "100644"
+    mode: str = "100644"
+
+    @property
+    def action(self) -> str:
+        if self.old is None:
+            return "create"
+        return "delete" if self.new is None else "update"
 
 
 @dataclass(frozen=True)

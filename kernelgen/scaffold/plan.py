@@ -6,25 +6,8 @@ from typing import Any
 
 from kernelgen.errors import ConflictError
 from kernelgen.scaffold import journal
-from kernelgen.scaffold.journal import LINK, look
+from kernelgen.scaffold.journal import LINK, Change, look
 from kernelgen.scaffold.template import ANSWERS_FILE
-
-
-@dataclass(frozen=True)
-class Change:
-    """A file's content (a link's target) and git mode, before and after; None where there is no file."""
-
-    path: str
-    old: bytes | None
-    new: bytes | None
-    old_mode: str = "100644"
-    mode: str = "100644"
-
-    @property
-    def action(self) -> str:
-        if self.old is None:
-            return "create"
-        return "delete" if self.new is None else "update"
 
 
 @dataclass

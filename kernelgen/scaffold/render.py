@@ -9,7 +9,7 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,52 +57,6 @@ def recipes(folder: Path) -> dict[str, Path]:
     """The folder of each recipe of the template that lies in `folder`, by name."""
     folders = (folder / "template").glob("src/*/ops/*ops_by_recipe.*")
     return {re.search(r"ops_by_recipe\.(\w+)", recipe.name)[1]: recipe for recipe in sorted(folders)}
-
-
-# What kernels of a traced function may need of a template, and the macro that tells that it has it.
-_NEEDS = {
-    "kernels of parts of a dimension": "write_turns",
-    "kernels that depend on where an element lies": "coordinates_of_access",
-    "results of integers": "scalar_type",
-    "kernels that read integers": "bytes_of_integers",
-    "kernels of rows that know which row they are, or of tensors that are repeated": "shape_in_rows",
-    "kernels of points": "words_of_points",
-    "kernels of another dimension that is cut, of points of matrices, or beside numbers": "words_of_tensor",
-}
-
-
-def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
-    """What the template in `folder`, which may be an older project's, lacks to write kernels of a traced function."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("template/_macros/formula*.jinja"))]
-    text = "\n".join(texts)
-    writes, reads = (_are_integers(traced[values]) for values in ("results", "tensors"))
-    are_repeated = any(tensor.get("shape") == "spread" for tensor in traced["tensors"])
-    of_planes = are_repeated or traced.get("rows", {}).get("planes", False)
-    of_points = {"matrices", "ranks", "flat"} & {*traced, *traced.get("signature", {})}
-    beside_numbers = bool(of_points) or any("dropped" in tensor for tensor in traced["tensors"])
-    exact = traced.get("exact", False)
-    needed = ("operands" in traced, "coordinates" in traced, writes, reads, of_planes, exact, beside_numbers)
-    lacks = (
-        what
-        for (what, macro), is_needed in zip(_NEEDS.items(), needed, strict=True)
-        if is_needed and f"macro {macro}(" not in text
-    )
-    if "groups" in traced and not (folder / "template/_macros/groups.jinja").exists():
-        return "kernels of groups of a dimension"
-    functions = traced.get("functions", [])
-    for header in [functions] if isinstance(functions, str) else functions:
-        if not any(folder.glob(f"template/src/*/include/cpu/{header}")):
-            return f"functions of {header}"
-    views = "permuted" in traced.get("signature", {})
-    of_codes_alone = all(tensor["dtype"] != "float" for tensor in traced["tensors"])
-    if (views or of_codes_alone or "constants" in traced) and "macro headers(" not in text:
-        return "kernels of permuted tensors, of integers alone or with constant results"
-    return next(lacks, None)
-
-
-def _are_integers(values: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether some are of integers, and not the places of elements."""
-    return any("int" in value["dtype"] and value["dtype"] != "int" for value in values)
 
 
 class Renderer:

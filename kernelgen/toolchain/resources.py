@@ -79,6 +79,7 @@ def demangled(kernels: list[Kernel]) -> list[Kernel]:
 
 
 def table(kernels: list[Kernel]) -> str:
+    """A row for each kernel and architecture: registers a thread; shared memory, stack and spills in bytes."""
     if not kernels:
         return "no kernels: nothing was compiled for a GPU"
     head = ("kernel", "for", "registers", "shared", "stack", "spilled")

@@ -27,11 +27,15 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
         prefix = text(root, "rev-parse", "--show-prefix")
         top = Path(text(root, "rev-parse", "--show-toplevel"))
     except GitError as error:
-        raise KernelgenError(f"{root} is not in a git repository, so it has no other revisions: {error}") from None
+        raise KernelgenError(
+            f"{root} is not in a git repository, so it has no other revisions; `git init` and commit first: {error}"
+        ) from None
     try:
         commit = text(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except GitError:
-        raise KernelgenError(f"There is no revision {revision!r} in the repository of {root}.") from None
+        raise KernelgenError(
+            f"There is no revision {revision!r} in the repository of {root}; `git log --oneline` lists those there are."
+        ) from None
     scratch = Path(tempfile.mkdtemp(prefix="kernelgen-compare-"))
     tree, index = scratch / "tree", scratch / "index"
     try:

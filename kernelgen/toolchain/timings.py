@@ -16,7 +16,7 @@ _COLORS = {"nvcc": "#76b900", "c++": "#4477aa", "link": "#aa7744"}
 
 
 @dataclass(frozen=True)
-class Step:
+class BuildStep:
     """One command of a build: when it ran, in seconds from the start of its build."""
 
     name: str
@@ -34,7 +34,7 @@ class Step:
         return {"name": self.name, "kind": self.kind, **times, "phases": self.phases}
 
 
-def read(root: Path, outcome: Outcome) -> list[Step]:
+def read(root: Path, outcome: Outcome) -> list[BuildStep]:
     """The steps of a build, the longest first; if it had nothing to do, the last run of each step."""
     folder = root / outcome.folder
     objects = outcome.configuration["objects"]
@@ -49,7 +49,7 @@ def read(root: Path, outcome: Outcome) -> list[Step]:
             name = objects.get(output, output)
             kind = "link" if output not in objects else "nvcc" if is_kernel_object(output) else "c++"
             phases = _phases(root / f"{output}.csv") if kind == "nvcc" else {}
-            steps[output] = Step(name, kind, int(start) / 1000, int(end) / 1000, phases)
+            steps[output] = BuildStep(name, kind, int(start) / 1000, int(end) / 1000, phases)
     return sorted(steps.values(), key=lambda step: -step.seconds)
 
 
@@ -65,7 +65,7 @@ def _phases(report: Path) -> dict[str, float]:
     return {name: round(seconds, 3) for name, seconds in sorted(phases.items(), key=lambda item: -item[1])}
 
 
-def table(steps: list[Step]) -> str:
+def table(steps: list[BuildStep]) -> str:
     total, lines = sum(step.seconds for step in steps), []
     width = max((len(step.name) for step in steps), default=0)
     for step in steps:
@@ -75,7 +75,7 @@ def table(steps: list[Step]) -> str:
     return "\n".join([*lines, f"{total:8.2f} s in {len(steps)} steps"])
 
 
-def draw(folder: Path, steps: Iterable[Step]) -> Path:
+def draw(folder: Path, steps: Iterable[BuildStep]) -> Path:
     """Draws when each step ran, one row a job, as an SVG that needs nothing else; returns its path."""
     rows: list[float] = []
     bars = []

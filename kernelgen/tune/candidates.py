@@ -41,7 +41,7 @@ class Candidate:
     seconds: float
 
 
-class Compiler:
+class CandidateCompiler:
     """Compiles candidates of one op for one kind of device, cpu or cuda.
 
     Args:

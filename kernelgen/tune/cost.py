@@ -4,7 +4,7 @@ import time
 from contextlib import closing
 from typing import Any
 
-from kernelgen.tune.candidates import Compiler
+from kernelgen.tune.candidates import CandidateCompiler
 from kernelgen.tune.request import Reporter, TuningRequest
 from kernelgen.tune.slot import MeasuringSlot
 from kernelgen.tune.task import Task
@@ -39,7 +39,7 @@ def estimate_cost(request: TuningRequest, task: Task, reporter: Reporter) -> dic
     }
 
 
-def _measure_default(request: TuningRequest, task: Task, compiler: Compiler) -> float:
+def _measure_default(request: TuningRequest, task: Task, compiler: CandidateCompiler) -> float:
     """The seconds that measuring a candidate takes in one shape class, on average."""
     shape_classes = task.to_search()
     cases = [case for shape_class in shape_classes for case in shape_class.cases]

@@ -67,7 +67,7 @@ class DefaultBuild:
         """
         configuration = self._run_build(limit_s)
         if not configuration["libraries"]:
-            raise TuningError(f"{self.op} has no library for {self.kind}; see `kernelgen doctor`")
+            raise TuningError(f"{self.op} has no library for {self.kind}; see `kernelgen doctor`.")
         marks = {name: _mark(name) for name in self.names}
         entry = {"shapes": {self.shapes: marks}} if self.shapes else {"values": marks}
         header = build_tools.tuning_header(self.root, self.python, self.op, entry)

@@ -52,6 +52,7 @@ class Rejection:
 
 
 # ---- The gates ------------------------------------------------------------------------------------------------
+# Each says why an estimate fails, in a phrase with the limit; None if it passes, or says nothing of the resource.
 
 
 def threads(estimate: Estimate, limits: DeviceLimits) -> str | None:

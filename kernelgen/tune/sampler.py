@@ -46,13 +46,13 @@ def promising(
     are measured.
 
     Args:
-        times: the points that were tried, with their times; None for a point that was no good.
+        times: the points that were tried, with their times over the default's; None for a point that failed.
         in_flight: the points that are being tried.
     """
     measured = [time for _, time in times if time is not None]
     if len(measured) < MIN_MEASURED:
         return random.choice(left)
-    # A point that was no good counts as the slowest, so that points like it are avoided.
+    # A point that failed counts as the slowest, so that points like it are avoided.
     losses = np.array([max(measured) if time is None else time for _, time in times])
     sample = random.sample(left, min(len(left), MAX_POINTS))
     tried = _coordinates(space, [values for values, _ in times])

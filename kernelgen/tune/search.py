@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelgen.tune import gates
-from kernelgen.tune.candidates import Candidate, Compiler
+from kernelgen.tune.candidates import Candidate, CandidateCompiler
 from kernelgen.tune.device_limits import DeviceLimits
 from kernelgen.tune.errors import CompileError, TuningError
 from kernelgen.tune.slot import MEASURED, Budget, MeasuringSlot, TrialResult
@@ -91,7 +91,7 @@ class Search:
     def __init__(
         self,
         study: Study,
-        compiler: Compiler,
+        compiler: CandidateCompiler,
         slots: Sequence[MeasuringSlot],
         cases: Sequence[Sequence[str]],
         *,

@@ -148,7 +148,7 @@ class Study:
         return FileLock(Path(f"{self._where}.turn")) if is_journal(self._where) else nullcontext()
 
     def tell(self, number: int, value: float | None, facts: Mapping[str, Any]) -> None:
-        """Record the end of a trial. Without a value it was no good, and points like it are avoided."""
+        """Record the end of a trial. Without a value it failed, and points like it are avoided."""
         with storage_errors(self._where):
             trial = self._study.get_trials(deepcopy=False)[number]
             if trial.state.is_finished():

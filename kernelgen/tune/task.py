@@ -103,5 +103,8 @@ def _task(request: TuningRequest, ask: lab_file.Ask, gpu: dict[str, Any]) -> Tas
             f"{gate}: {rejected['count']}, such as {rejected['examples'][0]['text']}"
             for gate, rejected in shape_classes[0].rejected.items()
         )
-        raise TuningError(f"The gates leave none of the {points.size} points of {request.op} ({reasons}).")
+        raise TuningError(
+            f"The gates leave none of the {points.size} points of {request.op} ({reasons}); list other values in its "
+            "lab.py."
+        )
     return task

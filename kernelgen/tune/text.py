@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kernelgen.lab import compare
+from kernelgen.lab import comparison_text
 from kernelgen.tune.lab_file import by_reason
 from kernelgen.tune.request import TuningRequest
 from kernelgen.tune.space import key
@@ -12,6 +12,7 @@ from kernelgen.tune.tuning import TuningResult
 
 
 def of_task(request: TuningRequest, task: Task) -> str:
+    """The space, what the gates reject of it by shape class, and what is left."""
     tunables = task.space.tunables
     width = max(map(len, tunables))
     lines = [f"{request.op} on {task.chip}: {task.space.size} points"]
@@ -29,6 +30,7 @@ def of_task(request: TuningRequest, task: Task) -> str:
 
 
 def of_cost(cost: Mapping[str, Any]) -> str:
+    """The figures of `cost.estimate_cost` in a sentence."""
     measuring = cost["measuring_s"]
     measured = f"{measuring:.1f} s to prove and measure" if measuring else "no GPU here to measure on"
     return (
@@ -38,6 +40,7 @@ def of_cost(cost: Mapping[str, Any]) -> str:
 
 
 def of_result(request: TuningRequest, result: TuningResult) -> str:
+    """How each search ended, and what was confirmed and written."""
     lines = [line for part in result.record["searches"] for line in _of_search(request.op, part)]
     if result.left_to_others:
         return "\n".join([*lines, "Another worker confirms the best."])
@@ -46,7 +49,7 @@ def of_result(request: TuningRequest, result: TuningResult) -> str:
         lines.append(f"written to {path}; build to use it: kernelgen build")
     else:
         lines.append(f"The default of {request.op} stands; nothing was written.")
-    return "\n".join([*lines, compare.rule(request.thresholds)])
+    return "\n".join([*lines, comparison_text.rule(request.thresholds)])
 
 
 def _of_search(op: str, part: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from kernelgen import __version__
 from kernelgen.errors import LabError
 from kernelgen.lab import pair
 from kernelgen.tune import record, search, tuned_file
-from kernelgen.tune.candidates import Compiler
+from kernelgen.tune.candidates import CandidateCompiler
 from kernelgen.tune.confirm import Confirmation, Confirmer
 from kernelgen.tune.device_limits import device_limits
 from kernelgen.tune.devices import measuring_slots
@@ -61,9 +61,11 @@ def tune(request: TuningRequest, task: Task, reporter: Reporter) -> TuningResult
     return result
 
 
-def compiler_for(request: TuningRequest, task: Task, shapes: str | None = None) -> Compiler:
+def compiler_for(request: TuningRequest, task: Task, shapes: str | None = None) -> CandidateCompiler:
     names = list(task.space.tunables)
-    return Compiler(request.root, request.python, request.op, task.device, names, shapes, request.chip, request.jobs)
+    return CandidateCompiler(
+        request.root, request.python, request.op, task.device, names, shapes, request.chip, request.jobs
+    )
 
 
 def _tune_shape_class(
@@ -136,7 +138,7 @@ def _wait_for_others(study: Study, reporter: Reporter) -> None:
 def _confirm(
     request: TuningRequest,
     task: Task,
-    compiler: Compiler,
+    compiler: CandidateCompiler,
     trials: Sequence[Mapping[str, Any]],
     cases: list[list[str]],
     reporter: Reporter,

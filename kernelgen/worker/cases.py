@@ -277,45 +277,53 @@ def cover(
     Greedy: each case starts from a pair that is missing, and takes value by value the one that completes most missing
     pairs (Cohen, Dalal, Fredman & Patton, The AETG system, 1997), and keeps the case small if it can.
     """
-    missing = {
-        pair: None
-        for a, b in itertools.combinations(factors, 2)
-        if not {a, b} <= _UNPAIRED
-        for pair in itertools.product([(a, value) for value in factors[a]], [(b, value) for value in factors[b]])
-    }
-    order = {name: i for i, name in enumerate(factors)}
+    missing = _MissingPairs(factors, empty)
     random = Random(0)
-
-    def is_empty(case: Case) -> bool:
-        return any(item in empty for item in case.items())
-
-    def pairs(case: Case, key: str, value: Any) -> list[tuple]:
-        """The missing pairs that a value completes in a part of a case."""
-        others = [((name, case[name]), (key, value)) for name in case if name in order and name != key]
-        if is_empty({**case, key: value}):
-            others = [pair for pair in others if is_empty(dict(pair))]
-        sorted_pairs = [(a, b) if order[a[0]] < order[b[0]] else (b, a) for a, b in others]
-        return [pair for pair in sorted_pairs if pair in missing]
-
-    def remove(case: Case) -> None:
-        for key in factors:
-            for pair in pairs(case, key, case[key]):
-                missing.pop(pair, None)
-
     for case in given:
-        remove(case)
-    while missing:
-        case = dict(next(iter(missing)))
-        rest = [name for name in factors if name not in case]
-        random.shuffle(rest)
-        for name in rest:
+        missing.remove(case)
+    while missing.pairs:
+        case = dict(next(iter(missing.pairs)))
+        others = [name for name in factors if name not in case]
+        random.shuffle(others)
+        for name in others:
             values = random.sample(list(factors[name]), len(factors[name]))
-            if not is_empty(case):
+            if not missing.is_empty(case):
                 values = [value for value in values if (name, value) not in empty] or values
             small = [value for value in values if is_small({**case, name: value})] or values
-            case[name] = max(small, key=lambda value: len(pairs(case, name, value)))
-        remove(case)
+            case[name] = max(small, key=lambda value: len(missing.completed(case, name, value)))
+        missing.remove(case)
         yield {**PLAIN, **{name: case[name] for name in factors}}
+
+
+class _MissingPairs:
+    """The pairs of values of two factors that no case holds yet: `pairs`, in order."""
+
+    def __init__(self, factors: Mapping[str, Sequence[Any]], empty: Collection[tuple[str, Any]]) -> None:
+        self.pairs = {
+            pair: None
+            for a, b in itertools.combinations(factors, 2)
+            if not {a, b} <= _UNPAIRED
+            for pair in itertools.product([(a, value) for value in factors[a]], [(b, value) for value in factors[b]])
+        }
+        self._place = {name: i for i, name in enumerate(factors)}
+        self._empty = empty
+
+    def is_empty(self, case: Case) -> bool:
+        return any(item in self._empty for item in case.items())
+
+    def completed(self, case: Case, key: str, value: Any) -> list[tuple]:
+        """The missing pairs that a value completes in a part of a case."""
+        pairs = [((name, case[name]), (key, value)) for name in case if name in self._place and name != key]
+        if self.is_empty({**case, key: value}):
+            pairs = [pair for pair in pairs if self.is_empty(dict(pair))]
+        in_order = [(a, b) if self._place[a[0]] < self._place[b[0]] else (b, a) for a, b in pairs]
+        return [pair for pair in in_order if pair in self.pairs]
+
+    def remove(self, case: Case) -> None:
+        """Takes note that a case holds its pairs."""
+        for key in self._place:
+            for pair in self.completed(case, key, case[key]):
+                self.pairs.pop(pair, None)
 
 
 # ---- Drawn cases ----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Learns the shapes of a function by calls with small tensors, and says what it returns for arguments of given shapes.
 
 The request has the `source` of a file, the `function` in it and its `arguments` (a schema's entry). Orders are `learn`,
-`results`, `gradients`, `bounded` and `independent`; lab/shapes.py gives them.
+`results`, `gradients`, `bounded` and `independent`; lab/new_op/shapes.py gives them.
 """
 
 from collections.abc import Callable, Collection

@@ -9,7 +9,7 @@ from kernelgen.emulator.compile import RULES, compile_kernel
 from kernelgen.emulator.library import EmulatedLibrary
 from kernelgen.emulator.link import link
 from kernelgen.emulator.lock import locked
-from kernelgen.emulator.project_library import architecture_flags
+from kernelgen.emulator.ninja_file import architecture_flags
 from kernelgen.emulator.runtime import device_objects
 from tests.stamped.conftest import REPOSITORY
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.lab import compare, pair, results, statistics, trust
+from kernelgen.lab import compare, comparison_text, pair, results, statistics, trust
 from kernelgen.lab.worker_process import LostError, WorkerProcess
 from kernelgen.toolchain import revision
 from kernelgen.worker.judge import comparison as judging
@@ -120,8 +120,8 @@ def test_no_difference_is_said_only_where_a_regression_is_ruled_out(ratio, sprea
     assert any("more blocks would decide" in note for note in comparison.verdicts[0].notes) == (
         verdict != "no difference"
     )
-    assert verdict in compare.markdown(comparison)
-    assert verdict in compare.to_json(comparison)
+    assert verdict in comparison_text.markdown(comparison)
+    assert verdict in json.dumps(comparison.as_dict())
 
 
 @pytest.mark.parametrize("ratio, spread", [(1.0, 0.1), (1.01, 0.08), (1.05, 0.12)])
@@ -197,8 +197,8 @@ def test_two_revisions_take_turns_and_a_large_slowdown_is_found(tmp_path):
     assert set(result.about) == {"old", "new"}
     comparison = compare.revisions("old", "new", "here", [result], compare.Thresholds())
     assert comparison.exit_code == 1
-    assert "regression" in compare.markdown(comparison)
-    json.loads(compare.to_json(comparison))
+    assert "regression" in comparison_text.markdown(comparison)
+    json.dumps(comparison.as_dict())
 
 
 def test_a_cheat_in_one_revision_is_a_wrong_result(tmp_path):
@@ -221,8 +221,8 @@ def test_results_that_could_not_be_compared_in_full_are_said(tmp_path):
     result = measured(live(*roots))
     assert (result.faults, result.remarks) == ([], [judging.COARSELY])
     comparison = compare.revisions("old", "new", "here", [result], compare.Thresholds())
-    assert judging.COARSELY in json.loads(compare.to_json(comparison))["cases"][0]["notes"]
-    assert f"- tested · small · float32: {judging.COARSELY}" in compare.markdown(comparison)
+    assert judging.COARSELY in comparison.as_dict()["cases"][0]["notes"]
+    assert f"- tested · small · float32: {judging.COARSELY}" in comparison_text.markdown(comparison)
 
 
 def test_a_crash_is_said_in_a_sentence(tmp_path):

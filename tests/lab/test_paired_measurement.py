@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernelgen.errors import LabError
-from kernelgen.lab import compare, pair
+from kernelgen.lab import comparison_text, pair
 from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.pair import Pair, PairedResult
 from kernelgen.lab.paired_measurement import PairedMeasurement
@@ -95,7 +95,7 @@ def test_a_lost_case_costs_itself_alone(measurement):
     }
     assert comparison.exit_code == 1
     assert comparison.as_dict()["cases"][-1]["notes"] == ["new crashed."]
-    assert len(compare.rows(comparison)) == 3
+    assert len(comparison_text.rows(comparison)) == 3
     with pytest.raises(LostError, match="new crashed"):
         measurement({"a": [1.0], "b": [LostError("new", "crashed")]}, tolerant=False).compare()
 

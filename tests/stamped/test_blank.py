@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kernelgen.cli import add_op, main
+from kernelgen.cli import main
+from kernelgen.lab.new_op.request import NewOp
 from kernelgen.scaffold import template
 
 from ..conftest import ROOT, make_checkout
@@ -48,7 +49,7 @@ def make(home: Path) -> None:
     make_checkout(home / "checkout")
     with pytest.MonkeyPatch.context() as patch:
         # As of a template without the recipe `shaped`, and of functions whose shapes are not known.
-        patch.setattr(add_op, "_knows_shapes", lambda *_: False)
+        patch.setattr(NewOp, "template_knows_shapes", lambda _: False)
         add_ops(home, project)
     edit(
         project / OPS / "accumulate" / "reference.py",

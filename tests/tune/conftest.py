@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelgen.tune.candidates import Compiler
+from kernelgen.tune.candidates import CandidateCompiler
 from tests.conftest import Result
 from tests.stamped.conftest import REPOSITORY, edit, quickly, stamp
 
@@ -50,7 +50,7 @@ def planted_once(made_once) -> Path:
         project = plant(folder / "demo")
         with pytest.MonkeyPatch.context() as patch:
             compile_quickly(patch)
-            compiler = Compiler(project, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+            compiler = CandidateCompiler(project, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
             compiler.prepare()
             for work in (1, 2, 16, 20, 24):
                 compiler.compile({"work": work, "mode": 0})

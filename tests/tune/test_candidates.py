@@ -13,7 +13,7 @@ import torch
 
 from kernelgen.errors import KernelgenError
 from kernelgen.tune import candidates, gates
-from kernelgen.tune.candidates import Compiler
+from kernelgen.tune.candidates import CandidateCompiler
 from kernelgen.tune.device_limits import DEVICE_LIMITS
 from kernelgen.tune.errors import CompileError
 from tests.stamped.conftest import stamp
@@ -52,8 +52,8 @@ extern "C" __attribute__((visibility("default"))) int {name}() {{
 
 
 @pytest.fixture
-def compiler(planted) -> Compiler:
-    compiler = Compiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+def compiler(planted) -> CandidateCompiler:
+    compiler = CandidateCompiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
     compiler.prepare()
     return compiler
 
@@ -74,7 +74,7 @@ def test_unchanged_sources_come_from_the_cache_and_changed_ones_do_not(compiler,
     version = compiler.sources_version
     with (planted / OP / "arguments.h").open("a") as header:
         header.write("// changed\n")
-    later = Compiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
+    later = CandidateCompiler(planted, Path(sys.executable), "elementwise", "cpu", ["work", "mode"])
     later.prepare()
     assert later.sources_version != version
     assert later.compile({"work": 2, "mode": 0}).seconds > 0
@@ -93,7 +93,7 @@ def sized(tmp_path_factory) -> Path:
 
 def test_only_the_sources_that_read_the_tuned_values_of_a_class_are_compiled_again(sized):
     """Among them host code that reads the values: it has to agree with the kernels."""
-    compiler = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "large")
+    compiler = CandidateCompiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "large")
     default = compiler.prepare()
     assert sorted(Path(path).name for path in compiler.compiles) == ["cpu.cpp.o", "cpu_host.cpp.o"]
     names = [name for name, _, _ in SOURCES.values()]
@@ -108,17 +108,17 @@ def test_only_the_sources_that_read_the_tuned_values_of_a_class_are_compiled_aga
 
 def test_which_sources_read_the_tuned_values_is_found_out_once(sized, monkeypatch):
     def prepare() -> list[str]:
-        compiler = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "small")
+        compiler = CandidateCompiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "small")
         compiler.prepare()
         return [Path(path).name for path in compiler.compiles]
 
     assert prepare() == ["cpu_small.cpp.o"]
-    monkeypatch.setattr(Compiler, "_call", lambda *_: pytest.fail("it was found before"))
+    monkeypatch.setattr(CandidateCompiler, "_call", lambda *_: pytest.fail("it was found before"))
     assert prepare() == ["cpu_small.cpp.o"]
 
 
 def test_a_class_that_no_source_reads_is_refused_in_a_sentence(sized):
-    compiler = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "huge")
+    compiler = CandidateCompiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], "huge")
     sentence = 'No source of sized for cpu reads tile of a struct whose `shapes` is "huge": there is nothing to tune.'
     with pytest.raises(KernelgenError, match=re.escape(sentence)):
         compiler.prepare()
@@ -126,7 +126,7 @@ def test_a_class_that_no_source_reads_is_refused_in_a_sentence(sized):
 
 def test_enough_candidates_are_compiled_at_once_to_keep_every_compiler_busy(sized):
     def at_once(shapes: str) -> tuple[int, int]:
-        compiler = Compiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], shapes, jobs=5)
+        compiler = CandidateCompiler(sized, Path(sys.executable), "sized", "cpu", ["tile"], shapes, jobs=5)
         compiler.prepare()
         return len(compiler.compiles), compiler.at_once
 
@@ -138,7 +138,9 @@ def test_cuda_candidates_are_the_kernel_alone_and_come_with_the_compilers_report
     if shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists():
         pytest.skip("there is no nvcc here")
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
-    compiler = Compiler(planted, Path(sys.executable), "elementwise", "cuda", ["threads", "vector_bytes", "vectors"])
+    compiler = CandidateCompiler(
+        planted, Path(sys.executable), "elementwise", "cuda", ["threads", "vector_bytes", "vectors"]
+    )
     default = compiler.prepare()
     assert [Path(path).name for path in compiler.compiles] == ["kernel.cu.90a.o"]
     assert {kernel["architecture"] for kernel in default.kernels} == {"9.0a"}

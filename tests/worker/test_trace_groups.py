@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernelgen.scaffold.formula.entry import kernels  # noqa: E402
-from kernelgen.scaffold.render import lacking  # noqa: E402
+from kernelgen.scaffold.formula.needs import lacking  # noqa: E402
 from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
 from kernelgen.worker.trace.later_sums import later_sum  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402

@@ -271,28 +271,12 @@ def _roofline(material: Material) -> list[Chart]:
         return []
     ops = list(dict.fromkeys(case["op"] for case, _, _ in points))
     kinds = list(dict.fromkeys(_kind(case) for case, _, _ in points))
-    handles = [[_point_of(ops, kinds, op=op) for op in ops], [_point_of(ops, kinds, kind=kind) for kind in kinds]]
-    below = sum(map(_legend_height, handles))
+    legends = [[_point_of(ops, kinds, op=op) for op in ops], [_point_of(ops, kinds, kind=kind) for kind in kinds]]
+    below = sum(map(_legend_height, legends))
     height = 3.3 + below
     figure = new_figure(height)
     axes = figure.add_axes((0.14, (0.5 + below) / height, 0.83, 2.7 / height))
-    rates, copy = material.ceilings["matrix_flops_per_s"], material.ceilings["copy_bytes_per_s"]
-    ridge = max(rates.values(), default=copy) / copy
-    low, high = min(x for _, x, _ in points) / 3, max(ridge * 4, max(x for _, x, _ in points) * 3)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(low, high)
-    axes.set_ylim(min(y for _, _, y in points) / 3, max(rates.values(), default=copy * high) * 2.5)
-    for rate in rates.values():
-        axes.plot([low, rate / copy, high], [low * copy, rate, rate], color=MUTED, linewidth=1.2)
-    box = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}
-    for some in _close(rates):
-        names = [f"{dtype} {results.flops_per_s(rates[dtype])}" for dtype in some]
-        text = "\n".join(", ".join(names[i : i + 2]) for i in range(0, len(names), 2))
-        axes.text(high, rates[some[0]] * 1.15, text, ha="right", va="bottom", color=MUTED, bbox=box)
-    if low < ridge:  # Else no slope shows. Its name stands at the left above the roof, where no case can be.
-        top = max(rates.values(), default=copy * high)
-        axes.text(low * 1.1, top, f"slope: copy {copy / 1e9:.4g} GB/s", ha="left", va="top", color=MUTED, bbox=box)
+    _draw_roof(axes, material.ceilings, [x for _, x, _ in points], min(y for _, _, y in points))
     for case, x, y in points:
         point = _point_of(ops, kinds, case["op"], _kind(case))
         point.set_data([x], [y])
@@ -301,11 +285,32 @@ def _roofline(material: Material) -> list[Chart]:
     axes.set_axisbelow(True)
     axes.set_xlabel("floating-point operations a byte")
     axes.set_ylabel("FLOP/s")
-    for some in handles:
-        _legend(figure, some, below / height)
-        below -= _legend_height(some)
+    for handles in legends:
+        _legend(figure, handles, below / height)
+        below -= _legend_height(handles)
     alt = "Roofline: operations a second over operations a byte, for every case"
     return [Chart("roofline", "Every case under what this machine can do", alt, figure)]
+
+
+def _draw_roof(axes: Any, ceilings: dict[str, Any], intensities: list[float], slowest: float) -> None:
+    """The rates of the copy and of each dtype's product, on axes that hold these operations a byte and FLOP/s."""
+    rates, copy = ceilings["matrix_flops_per_s"], ceilings["copy_bytes_per_s"]
+    ridge = max(rates.values(), default=copy) / copy
+    low, high = min(intensities) / 3, max(ridge * 4, max(intensities) * 3)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(low, high)
+    axes.set_ylim(slowest / 3, max(rates.values(), default=copy * high) * 2.5)
+    for rate in rates.values():
+        axes.plot([low, rate / copy, high], [low * copy, rate, rate], color=MUTED, linewidth=1.2)
+    box = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}
+    for dtypes in _close(rates):
+        names = [f"{dtype} {results.flops_per_s(rates[dtype])}" for dtype in dtypes]
+        text = "\n".join(", ".join(names[i : i + 2]) for i in range(0, len(names), 2))
+        axes.text(high, rates[dtypes[0]] * 1.15, text, ha="right", va="bottom", color=MUTED, bbox=box)
+    if low < ridge:  # Else no slope shows. Its name stands at the left above the roof, where no case can be.
+        top = max(rates.values(), default=copy * high)
+        axes.text(low * 1.1, top, f"slope: copy {copy / 1e9:.4g} GB/s", ha="left", va="top", color=MUTED, bbox=box)
 
 
 def _kind(case: Case) -> str:

@@ -134,7 +134,9 @@ def _sorted(contents: list[dict[str, Any]], notes: list[str]) -> Material:
     runs, tunings = of_kind[results.KIND], of_kind[results.TUNING_KIND]
     measured = [run for run in runs if run["cases"]] or tunings
     if not measured:
-        raise KernelgenError("There is nothing to report: no file holds a case that `kernelgen bench` measured.")
+        raise KernelgenError(
+            "There is nothing to report: no file holds a case that was measured; give files of `kernelgen bench --out`."
+        )
     newest = measured[-1]
     material = Material(results.machine(newest["environment"]), newest, notes=notes)
     for run in runs:

@@ -125,45 +125,7 @@ class Schema:
         return not self.takes_tensors and not any(r.type.is_tensor for r in self.returns)
 
     def entry(self) -> dict:
-        """The schema as plain data, with everything a template needs to write the operator.
-
-        - `text`: the canonical schema, without a name.
-        - `operator`: the operator's name, where it is not the op's; null where it is.
-        - `functional`: no argument is mutated.
-        - `dispatches`: an argument is a tensor, an optional tensor or a list of tensors, and so selects the
-          device. Without one, the stamped project chooses by `device`.
-        - `takes_tensors`; `device`: for an operator without tensors the argument that picks the device, as
-          `python` and `cpp` with `optional`, or null.
-        - `on_cuda`: it can have a CUDA kernel. `is_constant`: it takes and returns no tensor.
-        - `differentiable`: it has tensors to differentiate, and writes to none.
-        - `breaks_graph`: torch.compile ends a graph at its call, because a result is no part of one.
-        - `container`: null, or the class that the Python function returns: `name`, `fields` and `is_dataclass`.
-        - `returned`: null, or what the Python function returns in place of the operator's results: the `names`, and
-          in `results` the positions of those that are the operator's.
-        - `cpp_return`, `python_return`: what the glue function and the Python function return as a whole,
-          such as `std::tuple<Tensor, Tensor>` and `tuple[Tensor, Tensor]`; `void` and `None` for nothing.
-        - `arguments`, a list in the schema's order, each with
-            - `name`: as in the schema. A keyword argument of the operator is passed by this name.
-            - `python`, `cpp`: the same name, with an underscore appended where the language or the generated
-              code uses it already. For a keyword-only argument `python` is `name`.
-            - `type`: the schema type, such as `Tensor(a!)` or `int[2]`.
-            - `cpp_type`: the type of the glue function's parameter, such as `const Tensor&` or `int64_t`,
-              below a `using torch::stable::Tensor;`.
-            - `cpp_value`: the same type without `const` and `&`.
-            - `annotation`: the Python annotation; it may use Tensor, Sequence (collections.abc) and torch.
-            - `default`: Python source of the default, such as "None" for a default of None; null if the
-              argument has none.
-            - `keyword_only`, `mutated`: bool.
-            - `size`: the N of `int[N]`, else None. PyTorch does not check a list's length; the glue must.
-            - `kind`: `tensor`, `optional_tensor`, `tensor_list`, `optional_tensor_list` (`Tensor?[]`), the
-              last two with the suffix `_or_none` for `Tensor[]?` and `Tensor?[]?`, and `other` for
-              everything else.
-            - `sample`: Python source of a sample value, the default if there is one; null for a tensor kind
-              without a default. `another_sample`: another value, if the type has one.
-        - `returns`, a list, each with `name` (the schema's, or `out`, or `out0`, `out1`, …), `python` and
-          `cpp` (safe as above, and different from every argument), `type`, `cpp_type`, `annotation` and
-          `kind` (as above).
-        """
+        """The schema as plain data, with all that templates need to write the operator: docs/ops-entry.md lists it."""
         several = len(self.returns) > 1
         names = [a.name for a in self.arguments]
         names += [r.name or (f"out{i}" if several else "out") for i, r in enumerate(self.returns)]
@@ -179,11 +141,7 @@ class Schema:
             "dispatches": self.dispatches,
             "takes_tensors": self.takes_tensors,
             "device": device
-            and {
-                "python": device["python"],
-                "cpp": device["cpp"],
-                "optional": self.device.type.optional,
-            },
+            and {key: device[key] for key in ("python", "cpp")} | {"optional": self.device.type.optional},
             "on_cuda": self.on_cuda,
             "is_constant": self.is_constant,
             "cpp_return": _several([r.type.cpp for r in self.returns], "void", "std::tuple<{}>"),
@@ -216,7 +174,6 @@ def _argument_entry(argument: Argument) -> dict:
     return {
         "type": argument.type_text,
         "cpp_type": type.cpp_parameter(argument.mutated),
-        "cpp_value": type.cpp,
         "annotation": type.annotation,
         "default": default.python if default else None,
         "keyword_only": argument.keyword_only,

@@ -71,17 +71,17 @@ class _Binding:
         optional = [n for n in shapes.arguments if _may_lack(self.arguments[n])]
         self.bind(required)
         for name in optional:
-            self.unknown_in(name, self.shapes.arguments[name])
+            self.check_known(self.shapes.arguments[name])
             self.add(name, ())
-        for number, shape in enumerate(shapes.results):
-            self.unknown_in(f"result {number + 1}", shape)
+        for shape in shapes.results:
+            self.check_known(shape)
             self.divisible("", shape.dims)
         for shape in shapes.arguments.values():
             if shape.below:
-                self.need(shape.below, shape)
+                self.check_named(shape.below)
         for condition in shapes.conditions:
-            self.need(named(condition.left), None)
-            self.need(condition.right, None)
+            self.check_named(named(condition.left))
+            self.check_named(condition.right)
             self.divisible("", (condition.right,))
             self.steps.append(condition)
 
@@ -91,7 +91,7 @@ class _Binding:
         while waiting:
             ready = next((name for name in waiting if self.binds(self.shapes.arguments[name]) is not None), None)
             if ready is None:
-                self.unknown_in(waiting[0], self.shapes.arguments[waiting[0]])
+                self.check_known(self.shapes.arguments[waiting[0]])
             waiting.remove(ready)
             self.add(ready, self.binds(self.shapes.arguments[ready]))
 
@@ -144,7 +144,7 @@ class _Binding:
                 self.divided.add((str(dividend), str(divisor)))
                 self.steps.append(Divisible(self.known.get(dividend.name, tensor), dividend, divisor))
 
-    def unknown_in(self, name: str, shape: Shape) -> None:
+    def check_known(self, shape: Shape) -> None:
         for i, dim in enumerate(shape.dims):
             unknown = [size for size in dim.names if size not in self.known]
             if unknown:
@@ -154,7 +154,7 @@ class _Binding:
                     offset,
                 )
 
-    def need(self, size: Size, shape: Shape | None) -> None:
+    def check_named(self, size: Size) -> None:
         unknown = [name for name in size.names if name not in self.known]
         if unknown:
             raise self.shapes.error(f"{unknown[0]} is the size of no dimension.")

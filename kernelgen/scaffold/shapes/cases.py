@@ -45,6 +45,7 @@ class Sizes:
 
 
 def sizes_of(shapes: Shapes) -> Sizes:
+    """The sizes that shapes name, in the order in which they name them; the leading dimensions come first."""
     ordered = [name for shape in shapes.shapes for dim in shape.dims for name in dim.names]
     bounds = [name for shape in shapes.shapes if shape.below for name in shape.below.names]
     conditions = [name for c in shapes.conditions for name in (c.left, *c.right.names)]
@@ -67,6 +68,7 @@ def shape_in(shape: Shape, case: Mapping[str, int | tuple[int, ...]]) -> tuple[i
 
 
 def is_valid(shapes: Shapes, case: Mapping[str, int | tuple[int, ...]]) -> bool:
+    """Whether a case's divisions are exact, its bounds 1 or more, and all conditions hold."""
     try:
         for shape in shapes.shapes:
             shape_in(shape, case)

@@ -46,10 +46,7 @@ def shaped(
     forward = Operator(name, "forward", shapes)
     forward.check()
     backward = backward or ("composed" if _has_gradient(forward, differentiable) else "none")
-    operators, places = [forward], []
-    if backward != "none":
-        backward_operator, places = backward_of(forward, differentiable)
-        operators += [backward_operator] if backward == "own" else []
+    gradient, places = _gradient(forward, backward, differentiable)
     drawn = trials.test_cases(forward) if drawn is None else drawn
     batched = trials.batched(forward) if independent else None
     if len(drawn) < 2:
@@ -63,12 +60,12 @@ def shaped(
         "places": places,
         "sizes": forward.size_names,
         "instantiate": _instantiate(forward),
-        "operators": [_operator(operator) for operator in operators],
+        "operators": [_operator(operator) for operator in filter(None, (forward, gradient))],
         "autocast": trials.has_autocast(forward),
         "batched": batched,
-        "batched_backward": (trials.batched(operators[1]) or []) if len(operators) > 1 else [],
+        "batched_backward": (trials.batched(gradient) or []) if gradient else [],
         "tests": trials.tests(forward, drawn, backward, batched, drawing or {}),
-        "lab": trials.lab(forward, operators[1] if len(operators) > 1 else None, least or {}, drawing or {}),
+        "lab": trials.lab(forward, gradient, least or {}, drawing or {}),
     }
     # No part is the same object as another: YAML would write anchors.
     return json.loads(json.dumps({"schema": forward.entry, "shapes": facts}))
@@ -83,6 +80,16 @@ def assumed(schema: Schema) -> str | None:
         return None
     results = f" -> {', '.join(['...'] * len(schema.returns))}" if schema.returns else ""
     return f"{', '.join(a.name for a in tensors)}: ...{results}"
+
+
+def _gradient(
+    forward: Operator, backward: str, differentiable: Collection[str] | None
+) -> tuple[Operator | None, list[int]]:
+    """The gradient's operator, if it is the op's own; and the places of the arguments that there are gradients of."""
+    if backward == "none":
+        return None, []
+    operator, places = backward_of(forward, differentiable)
+    return operator if backward == "own" else None, places
 
 
 def _has_gradient(forward: Operator, differentiable: Collection[str] | None) -> bool:

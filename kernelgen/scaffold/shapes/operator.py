@@ -79,7 +79,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class KernelScalar:
     """A number that is passed to the kernels: its C++ parameters, and the expressions that the glue passes."""
 
     name: str
@@ -174,7 +174,7 @@ class Operator:
         return list(sizes_of(self.shapes).names)
 
     @cached_property
-    def scalars(self) -> list[Scalar]:
+    def scalars(self) -> list[KernelScalar]:
         """The numbers among the arguments, but those that are sizes and those that ask for a gradient."""
         scalars = []
         for argument in self.schema.arguments:
@@ -185,9 +185,9 @@ class Operator:
                 continue
             if type.optional:
                 parameters = (("bool", f"has_{name}"), (_plain(type), name))
-                scalars.append(Scalar(argument.name, parameters, (f"{name}.has_value()", f"{name}.value_or(0)")))
+                scalars.append(KernelScalar(argument.name, parameters, (f"{name}.has_value()", f"{name}.value_or(0)")))
             else:
-                scalars.append(Scalar(argument.name, ((type.cpp, name),), (name,)))
+                scalars.append(KernelScalar(argument.name, ((type.cpp, name),), (name,)))
         return scalars
 
     @cached_property

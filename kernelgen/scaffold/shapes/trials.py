@@ -27,6 +27,13 @@ _LARGEST_FUZZED = 300
 def tests(
     operator: Operator, drawn: list[Case], backward: str, batched: list[int] | None, drawing: Mapping[str, str]
 ) -> dict[str, Any]:
+    """What the op's test file holds, as lines of Python.
+
+    Args:
+        drawn: its cases; `backward`: "own", "composed" or "none".
+        batched: the positions of arguments with a batch dimension, where vmap takes one; None where it cannot.
+        drawing: what else `make` is told of some arguments, by name.
+    """
     sizes = sizes_of(operator.shapes)
     arguments = _arguments(operator, f"*{LEADING}", drawing)
     return {
@@ -177,6 +184,13 @@ def batched(operator: Operator) -> list[int] | None:
 def lab(
     operator: Operator, backward: Operator | None, least: Mapping[str, int], drawing: Mapping[str, str]
 ) -> dict[str, Any]:
+    """What the op's lab.py holds, as lines of Python.
+
+    Args:
+        backward: the gradient's operator, if it is the op's own.
+        least: the smallest of each size that the op takes, where that is not 0.
+        drawing: as for `tests`.
+    """
     sizes = sizes_of(operator.shapes)
     arguments = _arguments(operator, LEADING, drawing)
     names = [f"{name}: int" for name in sizes.names]

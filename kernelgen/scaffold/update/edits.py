@@ -1,8 +1,8 @@
 """What the owner of a project changed of the files that the template stamped."""
 
 from kernelgen.scaffold import journal
-from kernelgen.scaffold.journal import LINK
-from kernelgen.scaffold.plan import Change, Plan
+from kernelgen.scaffold.journal import LINK, Change
+from kernelgen.scaffold.plan import Plan
 from kernelgen.scaffold.project import Project
 from kernelgen.scaffold.update import versions
 from kernelgen.scaffold.update.stamps import old_stamp

@@ -1,12 +1,7 @@
 """A dimension that is groups, as the channels of a group norm are: for an operator the groups are a dimension."""
 
-import math
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
-
-Shape = tuple[int, ...]
 
 
 def in_groups(
@@ -33,31 +28,3 @@ def in_one(tensor: Tensor, dim: int) -> Tensor:
     # PyTorch cannot trace a gradient of 0 by a view of an argument, as the second one of an absolute value is.
     tensor = tensor * 1 if tensor.is_floating_point() else tensor
     return tensor.flatten(dim, dim + 1)
-
-
-def joined(shapes: Sequence[Shape], places: Sequence[int | None]) -> list[Shape]:
-    """Shapes in which the dimension at a place and the next are one; None leaves a shape as it is."""
-    return [shape if place is None else _joined(shape, place) for shape, place in zip(shapes, places)]
-
-
-def sized(
-    shapes: Sequence[Shape], places: Sequence[int | None], size: int, growing: Sequence[int | None]
-) -> list[Shape]:
-    """Shapes with a dimension of this size at the places; others grow, so that there are as many elements or more."""
-    first = places[0]
-    assert first is not None
-    times = -(-shapes[0][first] // size)
-    changed = []
-    for shape, place, more in zip(shapes, places, growing):
-        sizes = list(shape)
-        if place is not None:
-            sizes[place] = size
-        if more is not None and (place is None or more % len(sizes) != place % len(sizes)):
-            sizes[more] *= times
-        changed.append(tuple(sizes))
-    return changed
-
-
-def _joined(shape: Shape, place: int) -> Shape:
-    place %= len(shape)
-    return (*shape[:place], math.prod(shape[place : place + 2]), *shape[place + 2 :])

@@ -55,6 +55,8 @@ def register(
 
 
 class PointwiseOp:
+    """The hooks of an op whose tensors, all of one dtype, broadcast to the shape of its results; see `register`."""
+
     composed = False  # Whether the gradient is PyTorch's of the reference.
     wide = False  # Whether the reference adds up gradients in float32, whatever the tensors are.
     once = False  # Whether PyTorch has no gradient of that gradient.

@@ -80,6 +80,8 @@ def _dtype_of(kind: str) -> torch.dtype | None:
 
 
 class RowOp(PointwiseOp):
+    """The hooks of an op that reduces rows; see `register`."""
+
     spread: Mapping[int, Sequence[int]] = {}
     planes = False
 

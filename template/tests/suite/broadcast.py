@@ -1,4 +1,4 @@
-"""Shapes and arguments for ops whose tensors broadcast."""
+"""The shapes of test cases: tensors that broadcast, that have rows, planes or parts; and arguments that are changed."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -134,6 +134,7 @@ def row_huge_cases(
     dims: Callable[[int], Iterable[int]] = lambda rank: (-1,),
     ranks: tuple[int, int | None] = (1, None),
 ) -> tuple[tuple[Shape, ...], ...]:
+    """A case of more than 2³¹ elements, where 32-bit indices overflow; the arguments are those of `row_cases`."""
     huge = (2**9 + 3, 2049, 2049)
     shape = _with_rank(huge, ranks) if square else _arranged((2**19 + 3, 4097), dims, ranks)
     return (_of_rows(shape, shapes, "vector", dims),)

@@ -98,41 +98,50 @@ def special_registers(random: Random) -> Iterator[Case]:
         yield Case("special_registers", f"%{name}", body, [0] * 128, 1, 64, 2)
 
 
+# How the threads of a block wait for each other.
+_BARRIERS = {
+    "__syncthreads": "__syncthreads();",
+    "bar.sync": 'asm volatile("bar.sync 1, 128;" ::: "memory");',
+    "barrier.cta.sync": 'asm volatile("barrier.cta.sync.aligned 2;" ::: "memory");',
+    "bar.arrive and bar.sync": 'if (threadIdx.x < 64) asm volatile("bar.arrive 4, 128;" ::: "memory"); '
+    'else asm volatile("bar.sync 4, 128;" ::: "memory");',
+    "mbarrier": """
+      if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 128;" ::"r"(window(&barrier)));
+      __syncthreads();
+      asm volatile("{.reg .b64 t; mbarrier.arrive.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
+      wait_for(window(&barrier), 0);""",
+    "mbarrier.arrive_drop": """
+      if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 128;" ::"r"(window(&barrier)));
+      __syncthreads();
+      if (threadIdx.x < 64)
+        asm volatile("{.reg .b64 t; mbarrier.arrive_drop.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
+      else asm volatile("{.reg .b64 t; mbarrier.arrive.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
+      wait_for(window(&barrier), 0);
+      if (threadIdx.x >= 64) {
+        asm volatile("{.reg .b64 t; mbarrier.arrive.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
+        wait_for(window(&barrier), 1);
+      }""",
+    "mbarrier.test_wait": """
+      if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 128;" ::"r"(window(&barrier)));
+      __syncthreads();
+      uint64_t token;
+      asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(token) : "r"(window(&barrier)) : "memory");
+      uint32_t done = 0;
+      while (!done)
+        asm volatile("{.reg .pred p; mbarrier.test_wait.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                     : "=r"(done) : "r"(window(&barrier)), "l"(token) : "memory");""",
+}
+
+
 def shared_memory(random: Random) -> Iterator[Case]:
+    yield from _exchanges(random)
+    yield from _stores_and_loads(random)
+    yield from _vector_loads(random)
+
+
+def _exchanges(random: Random) -> Iterator[Case]:
     """Values pass from thread to thread through shared memory, under each kind of barrier."""
-    barriers = {
-        "__syncthreads": "__syncthreads();",
-        "bar.sync": 'asm volatile("bar.sync 1, 128;" ::: "memory");',
-        "barrier.cta.sync": 'asm volatile("barrier.cta.sync.aligned 2;" ::: "memory");',
-        "bar.arrive and bar.sync": 'if (threadIdx.x < 64) asm volatile("bar.arrive 4, 128;" ::: "memory"); '
-        'else asm volatile("bar.sync 4, 128;" ::: "memory");',
-        "mbarrier": """
-          if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 128;" ::"r"(window(&barrier)));
-          __syncthreads();
-          asm volatile("{.reg .b64 t; mbarrier.arrive.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
-          wait_for(window(&barrier), 0);""",
-        "mbarrier.arrive_drop": """
-          if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 128;" ::"r"(window(&barrier)));
-          __syncthreads();
-          if (threadIdx.x < 64)
-            asm volatile("{.reg .b64 t; mbarrier.arrive_drop.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
-          else asm volatile("{.reg .b64 t; mbarrier.arrive.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
-          wait_for(window(&barrier), 0);
-          if (threadIdx.x >= 64) {
-            asm volatile("{.reg .b64 t; mbarrier.arrive.shared.b64 t, [%0];}" ::"r"(window(&barrier)) : "memory");
-            wait_for(window(&barrier), 1);
-          }""",
-        "mbarrier.test_wait": """
-          if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 128;" ::"r"(window(&barrier)));
-          __syncthreads();
-          uint64_t token;
-          asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(token) : "r"(window(&barrier)) : "memory");
-          uint32_t done = 0;
-          while (!done)
-            asm volatile("{.reg .pred p; mbarrier.test_wait.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-                         : "=r"(done) : "r"(window(&barrier)), "l"(token) : "memory");""",
-    }
-    for name, barrier in barriers.items():
+    for name, barrier in _BARRIERS.items():
         stride = random.randrange(1, 64) * 2 + 1
         reads = "if (threadIdx.x >= 64) " if "arrive and" in name else ""
         source = "(t - 64)" if reads else "t"
@@ -152,6 +161,9 @@ def shared_memory(random: Random) -> Iterator[Case]:
             128,
             capability=capability,
         )
+
+
+def _stores_and_loads(random: Random) -> Iterator[Case]:
     for kind, letter, cast in (
         ("u8", "r", "uint32_t"),
         ("s8", "r", "uint32_t"),
@@ -169,6 +181,9 @@ def shared_memory(random: Random) -> Iterator[Case]:
                        : "r"(window(values + threadIdx.x)), "{letter}"(({cast})x[0]) : "memory");
           y[0] = d; y[1] = values[threadIdx.x];"""
         yield Case("shared_memory", f"{store}, ld.shared.{kind}", body, _words(random, "b64"), 2, WARPS)
+
+
+def _vector_loads(random: Random) -> Iterator[Case]:
     for vector, kind, letter, cast in (
         ("v2", "u32", "r", "uint32_t"),
         ("v4", "u32", "r", "uint32_t"),

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelgen.scaffold.render import lacking
+from kernelgen.scaffold.formula.needs import lacking
 from tests.scaffold.formula.test_formula import formula, formula_of
 from tests.stamped.conftest import REPOSITORY
 from tests.worker.test_trace import POINTWISE

@@ -32,7 +32,6 @@ def test_entry_holds_plain_data():
         "cpp": "bias",
         "type": "Tensor?",
         "cpp_type": "const std::optional<Tensor>&",
-        "cpp_value": "std::optional<Tensor>",
         "annotation": "Tensor | None",
         "default": None,
         "keyword_only": False,

@@ -73,8 +73,8 @@ def library(tmp_path_factory) -> str:
         source.append(f"std::string g{i}({entry['cpp_type']} x) {{ return show(x); }}")
         names = {f"g{i}": parse(f"({argument}) -> str")}
         if returned:
-            source.append(f"{entry['cpp_value']} f{i}({entry['cpp_type']} x) {{ return x; }}")
-            names[f"f{i}"] = parse(f"({argument}) -> {argument.split(' ')[0].replace('[2]', '[]')}")
+            schema = names[f"f{i}"] = parse(f"({argument}) -> {argument.split(' ')[0].replace('[2]', '[]')}")
+            source.append(f"{schema.entry()['cpp_return']} f{i}({entry['cpp_type']} x) {{ return x; }}")
         for name, defined in names.items():
             definitions.define(name + defined.text)
             registered.append(f'  m.impl("{name}", TORCH_BOX(&{name}));')

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelgen.lab.returned import ReturnedError, check_count
+from kernelgen.lab.new_op.returned import ReturnedError, check_count
 
 
 def test_as_many_tensors_as_it_says():

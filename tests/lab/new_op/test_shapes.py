@@ -1,6 +1,6 @@
 """The shapes that a function is said to have are held against what it returns."""
 
-from kernelgen.lab.shapes import _is_taken
+from kernelgen.lab.new_op.shapes import _is_taken
 from kernelgen.scaffold.schema.parser import parse as parse_schema
 from kernelgen.scaffold.shapes.operator import Operator
 from kernelgen.scaffold.shapes.parser import parse

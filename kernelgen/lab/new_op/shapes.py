@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError, LabError, UsageError
-from kernelgen.lab.returned import check_count
+from kernelgen.lab.new_op.returned import check_count
 from kernelgen.lab.worker_process import WorkerProcess
 from kernelgen.scaffold.schema.model import Schema
 from kernelgen.scaffold.shapes import trials
@@ -67,60 +68,78 @@ def learn(python: Path, project: Path, source: str, function: str, schema: Schem
         WritesError: it writes to its arguments.
     """
     with _worker(python, project, source, function, schema.entry()["arguments"]) as worker:
-        answer = {"shapes": given} if given is not None else worker.ask("learn")
-        _refuse_writes(answer)
-        if "reason" in answer:
-            raise NotLearnedError(answer["reason"], _sides(worker, schema))
-        if given is None:
-            check_count(function, len(schema.returns), answer["returned"])
-        try:
-            shapes = parse(answer["shapes"], schema)
+        text = _shown(worker, function, schema) if given is None else given
+        not_learned = partial(_not_learned, worker, schema, is_given=given is not None)
+        with not_learned(f'that --shapes has no word for a dtype of "{text}"'):
+            shapes = parse(text, schema)
             operator = Operator(function, "forward", shapes)
             drawn = trials.test_cases(operator)
-        except UsageError as error:
-            if given is not None:
-                raise
-            reason = f'that --shapes has no word for a dtype of "{answer["shapes"]}"'
-            raise NotLearnedError(reason, _sides(worker, schema)) from error
         if given is None and len(drawn) < 2:
             raise NotLearnedError("that all its sizes are fixed")
-        results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]
-        for result in results:
-            _refuse_writes(result)
-        try:
-            taken = [
-                case
-                for i, (case, result) in enumerate(zip(drawn, results, strict=True))
-                if _is_taken(operator, case, result, i)
-            ]
-        except UsageError as error:
-            if given is not None:
-                raise
-            # A few calls looked alike, and another does not.
-            reason = f'that "{shapes.text}", which some calls showed, is not so of others'
-            raise NotLearnedError(reason, _sides(worker, schema)) from error
-        sizes = sizes_of(shapes)
-        trial_sizes = [(name, size) for name in sizes.free if name not in sizes.scalars for size in range(3)]
-        smaller = [drawn[0] | {name: size} for name, size in trial_sizes]
-        allowed = [is_valid(shapes, case) for case in smaller]
-        calls = [trials.call(operator, case) for case, valid in zip(smaller, allowed, strict=True) if valid]
-        answers = iter(worker.ask("results", calls=calls)["results"])
-        least: dict[str, int] = {}
-        for (name, size), valid in zip(trial_sizes, allowed, strict=True):
-            if valid and "error" not in next(answers):
-                least.setdefault(name, size)
+        with not_learned(f'that "{shapes.text}", which some calls showed, is not so of others'):
+            taken = _taken(worker, operator, drawn)
+        least = _least(worker, operator, drawn[0])
         call = trials.call(operator, drawn[0])
         gradients, bounded = worker.ask("gradients", call=call), worker.ask("bounded", call=call)["names"]
         batched = trials.batched(operator)
         independent = batched is not None and worker.ask("independent", call=call, places=batched)["holds"]
-    least = {name: least.get(name, 3) for name, _ in trial_sizes}
     drawing = dict.fromkeys(gradients["refused"], _FROZEN)
     for name in bounded:
         drawing[name] = ", ".join([*filter(None, [drawing.get(name)]), _BOUNDED])
     return Learned(shapes, taken, least, gradients["names"], drawing, independent, given is None)
 
 
-def _sides(worker: Any, schema: Schema) -> list[int]:
+def _shown(worker: WorkerProcess, function: str, schema: Schema) -> str:
+    """The text of the shapes that calls of the function show."""
+    answer = worker.ask("learn")
+    _refuse_writes(answer)
+    if "reason" in answer:
+        raise NotLearnedError(answer["reason"], _sides(worker, schema))
+    check_count(function, len(schema.returns), answer["returned"])
+    return answer["shapes"]
+
+
+@contextmanager
+def _not_learned(worker: WorkerProcess, schema: Schema, reason: str, *, is_given: bool) -> Iterator[None]:
+    """A UsageError is of the shapes that were given; without such, none were learned, for this reason."""
+    try:
+        yield
+    except UsageError as error:
+        if is_given:
+            raise
+        raise NotLearnedError(reason, _sides(worker, schema)) from error
+
+
+def _taken(worker: WorkerProcess, operator: Operator, drawn: list[Case]) -> list[Case]:
+    """The cases that the function takes.
+
+    Raises:
+        UsageError: it is not as the shapes say.
+        WritesError: it writes to its arguments.
+    """
+    results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]
+    for result in results:
+        _refuse_writes(result)
+    answered = enumerate(zip(drawn, results, strict=True))
+    return [case for place, (case, result) in answered if _is_taken(operator, case, result, place)]
+
+
+def _least(worker: WorkerProcess, operator: Operator, case: Case) -> dict[str, int]:
+    """The smallest of each size, from 0 to 3, at which the function takes the case."""
+    sizes = sizes_of(operator.shapes)
+    names = [name for name in sizes.free if name not in sizes.scalars]
+    smaller = [(name, size, case | {name: size}) for name in names for size in range(3)]
+    smaller = [(name, size, changed) for name, size, changed in smaller if is_valid(operator.shapes, changed)]
+    calls = [trials.call(operator, changed) for _, _, changed in smaller]
+    results = worker.ask("results", calls=calls)["results"]
+    least = dict.fromkeys(names, 3)
+    for (name, size, _), result in zip(smaller, results, strict=True):
+        if "error" not in result:
+            least[name] = min(least[name], size)
+    return least
+
+
+def _sides(worker: WorkerProcess, schema: Schema) -> list[int]:
     """Those of the sides of `blank` that it takes; none if it does not take the first two."""
 
     def made(argument: dict[str, Any], size: int) -> dict[str, Any]:

@@ -1,0 +1,180 @@
+"""How a call in Python reaches an operator: quickly in eager mode, and so that torch.compile can trace it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+# How PyTorch spells the type of a list that may hold None.
+OPTIONAL_TENSORS = "List[Optional[Tensor]]"
+
+
+def name_of(operator: torch._ops.OpOverload) -> str:
+    """The operator's name as SCHEMAS has it: `scale`, or `scale.out` for an overload."""
+    return operator.name().partition("::")[2]
+
+
+def tensors_in(args: Sequence[Any]) -> list[Tensor]:
+    """The tensors among the arguments, and in lists among them."""
+    flat = [item for arg in args for item in (arg if isinstance(arg, (list, tuple)) else [arg])]
+    return [item for item in flat if isinstance(item, Tensor)]
+
+
+def as_function(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """The operator as ops call it: with the same arguments, and the same results."""
+    types = [str(value.type) for value in (*operator._schema.arguments, *operator._schema.returns)]
+    return _without_autograd_detour(operator) if any("Tensor" in type_ for type_ in types) else _query(operator)
+
+
+_KEYS = {name: getattr(torch._C.DispatchKey, key) for name, key in (("cpu", "CPU"), ("cuda", "CUDA"), ("meta", "Meta"))}
+
+
+def call_without_tensors(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Runs an operator that was given no tensor to choose the device by: on that of its Device argument.
+
+    Where that is optional and None, on PyTorch's default device; an operator without one runs on the CPU.
+    """
+    if tensors := tensors_in((*args, *kwargs.values())):
+        foreign = next((t for t in tensors if t.layout != torch.strided or t.device.type not in _KEYS), tensors[0])
+        kind = ("" if foreign.layout == torch.strided else "Sparse") + foreign.device.type.upper()
+        raise NotImplementedError(f"{name_of(operator)}: no kernel takes {kind} tensors")
+    device = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.device)), None)
+    if device is None:
+        takes_device = any(str(argument.type) == "Optional[Device]" for argument in operator._schema.arguments)
+        device = torch.get_default_device() if takes_device else torch.device("cpu")
+    if device.type not in _KEYS:
+        raise NotImplementedError(f"{name_of(operator)}: no kernel runs on {device}; it takes {', '.join(_KEYS)}")
+    return operator.redispatch(torch._C.DispatchKeySet(_KEYS[device.type]), *args, **kwargs)
+
+
+def _query(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """An operator without tensors as torch.compile takes it: called while a graph is traced, which holds the answer."""
+
+    def answer(*constants: Any) -> Any:
+        args, kwargs = _from_constants(constants)
+        return operator(*args, **kwargs)
+
+    # What torch.compiler.assume_constant_result sets, which imports the compiler: that takes seconds.
+    answer._dynamo_marked_constant = True
+
+    def query(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return answer(*_to_constants(args, kwargs))
+        return operator(*args, **kwargs)
+
+    return query
+
+
+def _to_constants(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """A call's arguments without lists, which the compiler takes for no constants: of each the name, the length of its
+    list or -1, and the values."""
+    constants = []
+    for name, value in [*(("", arg) for arg in args), *kwargs.items()]:
+        is_list = isinstance(value, (list, tuple))
+        constants += [name, len(value), *map(_fixed, value)] if is_list else [name, -1, _fixed(value)]
+    return constants
+
+
+def _from_constants(constants: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    args, kwargs, rest = [], {}, iter(constants)
+    for name, length in zip(rest, rest):
+        value = next(rest) if length < 0 else [next(rest) for _ in range(length)]
+        if name:
+            kwargs[name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+def _fixed(value: Any) -> Any:
+    """A number as a constant of the graph that is traced, where it may be a size that varies."""
+    # The compiler takes the results of these functions for constants, and traces again for another number.
+    if isinstance(value, float):
+        return float.fromhex(value.hex())
+    if isinstance(value, int) and not isinstance(value, bool):
+        return len(range(value)) if value >= 0 else -len(range(-value))
+    return value
+
+
+def _without_autograd_detour(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """The operator as a function that skips the dispatcher's autograd layer.
+
+    That layer is Python, and takes as long as the call of an op on a small tensor; with a gradient, several times as
+    long as _gradient_call.
+    """
+    # _any_requires_grad, which is quick, skips lists that hold None; and support for keywords would cost every call a
+    # tenth of its time. Operators with either always take the autograd layer.
+    arguments = operator._schema.arguments
+    if any(OPTIONAL_TENSORS in str(argument.type) or argument.kwarg_only for argument in arguments):
+        return operator
+    call, name = operator._op, name_of(operator)
+    # Looked up once: each attribute lookup costs the call of a small op a hundredth of its time.
+    is_dynamo_compiling, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    any_requires_grad = torch._C._any_requires_grad
+
+    def dispatch(*args: Any) -> Any:
+        if is_dynamo_compiling() or forward_ad._current_level >= 0:
+            return operator(*args)
+        if _is_excluded(_AUTOGRAD):  # In inference mode, and where the layer calls the operator.
+            return call(*args)
+        if is_grad_enabled() and any_requires_grad(*args):
+            return gradient_calls.get(name, operator)(*args)
+        _set_excluded(_AUTOGRAD, True)
+        try:
+            return call(*args)
+        finally:
+            _set_excluded(_AUTOGRAD, False)
+
+    return dispatch
+
+
+_AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
+_is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+_set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
+
+# By operator: its call with tensors that require a gradient.
+gradient_calls: dict[str, Callable[..., Any]] = {}
+
+
+def gradient_call_of(
+    operator: torch._ops.OpOverload, backward: Callable[..., Any], setup_context: Callable[..., None]
+) -> Callable[..., Any]:
+    """What register_autograd does, for a call in eager mode: in a third of the time.
+
+    Where anything else takes part (autocast, torch.func's transforms, modes such as those of tracing), the call goes
+    through the dispatcher, in whose order the layers have to come.
+    """
+    call = operator._op
+    transforms_active = torch._C._are_functorch_transforms_active
+    autocast_enabled, active_modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_dispatch_stack
+
+    class Gradient(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            _set_excluded(_AUTOGRAD, True)
+            try:
+                output = call(*args)
+            finally:
+                _set_excluded(_AUTOGRAD, False)
+            setup_context(ctx, args, output)
+            return output
+
+    Gradient.backward = staticmethod(backward)
+    apply = Gradient.apply
+
+    def gradient_call(*args: Any) -> Any:
+        if transforms_active() or autocast_enabled() or active_modes():
+            return operator(*args)
+        return apply(*args)
+
+    return gradient_call
+
+
+def has_plain_tensors(schema: Any) -> bool:
+    """Whether the operator takes no list of tensors, changes none, and returns tensors alone: as autograd.Function."""
+    takes = all("List" not in str(a.type) or "Tensor" not in str(a.type) for a in schema.arguments)
+    return takes and not schema.is_mutable and all(str(result.type) == "Tensor" for result in schema.returns)
