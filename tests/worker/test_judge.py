@@ -16,6 +16,7 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.worker.judge import arena, bystanders, noise, results, trusted
 from kernelgen.worker.judge.arena import CpuArena, Place
+from kernelgen.worker.judge.case import RAN_S
 from kernelgen.worker.judge.op_process import CallError, OpProcess, RaisedError, descendants, signal_all
 
 LAB = """
@@ -137,6 +138,23 @@ def test_a_process_is_stopped_between_orders(tmp_path):
     finally:
         process.close()
     assert not Path(f"/proc/{process.pid}").exists()
+
+
+def test_what_a_process_computes_while_it_is_stopped_is_seen(tmp_path):
+    """Timers and other processes of the op can continue it; of one that stays stopped no time is counted."""
+    process = OpProcess(tmp_path, CpuArena(), confined=False)
+    try:
+        for _ in range(3):
+            process.ask("arm", function="", indices=[], backward=False, graphs=False)
+        assert process.ran_s <= RAN_S
+        os.kill(process.pid, signal.SIGCONT)
+        for _ in range(30):
+            process._connection.send_bytes(pickle.dumps({"do": "state"}))
+            process._connection.recv_bytes()
+        process.ask("arm", function="", indices=[], backward=False, graphs=False)
+        assert process.ran_s > 3 * RAN_S
+    finally:
+        process.close()
 
 
 APART = """

@@ -271,6 +271,12 @@ def test_a_peer_that_is_held_back(monkeypatch):
     assert "what it is measured against" in checked(timed).fault
 
 
+def test_a_process_that_goes_on_while_it_is_stopped():
+    timed = made(double_plus_one)
+    timed._processes[0].ran_s = 0.01
+    assert "went on while it was stopped" in checked(timed).fault
+
+
 def test_an_op_that_counts_the_samples_of_an_order():
     """It computes in the last one alone, after which there was a check once."""
     sets = []

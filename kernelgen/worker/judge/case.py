@@ -66,6 +66,9 @@ HELD_BACK = (
 OTHERS_HELD_BACK = (
     "the cores or the priority of what it is measured against were changed while it ran: leave both to the system"
 )
+WENT_ON = "it went on while it was stopped: it had itself continued, as a timer or another process can"
+# As much processor time, in seconds and a case, may be counted of a process that is stopped, by a system that is late.
+RAN_S = 1e-3
 # Work for the GPU that takes the judge longer than this waits for somebody else's. So often it waits.
 QUIET_S, QUIET_TRIES = 2e-4, 5
 # Calls of a sample that are compared with the reference.
@@ -112,6 +115,8 @@ class JudgedCase:
         self._processes = list(dict.fromkeys(processes.values()))
         self.calls_a_sample, self.graphs = 1, False
         self._turn, self._empty_s = 0, 0.0
+        for process in self._processes:
+            process.ran_s = 0.0
         self._layouts: dict[str, list[Any]] = {}
         self._last: Sample | None = None
         # By process, the function that is armed there for all sets.
@@ -307,7 +312,7 @@ class JudgedCase:
     def check(self, *, coarsely: bool = False) -> CheckResult:
         """Whether the results of the last sample are the op's, all of them, computed when the clock stopped."""
         try:
-            if fault := self._held_back():
+            if fault := self._went_on() or self._held_back():
                 return CheckResult(fault)
             last, results, late = self._read(self._last)
             remark, doubt = None, late
@@ -379,6 +384,11 @@ class JudgedCase:
                 except Exception:
                     return True
         return False
+
+    def _went_on(self) -> str | None:
+        """A fault if a process runs while it is stopped, such as by a timer that continues it, where it could compute
+        from new inputs before the clock runs."""
+        return WENT_ON if self.functions[self._last.name].ran_s > RAN_S else None
 
     def _held_back(self) -> str | None:
         """A fault if somebody slows a process by its cores or its priority. Any process of the same user can do that,
