@@ -183,14 +183,28 @@ def revisions(
         result = first[name]
         aside = [f"{result.set_aside} rounds were set aside: the GPU was throttled"] if result.set_aside else []
         verdict = Verdict(name, text, result.before, result.after, differences[name], p)
-        verdict.notes += [*result.faults, *result.remarks, *aside]
-        if result.faults:
+        both = [result, *([second[name]] if name in second else [])]
+        faults, remarks, doubts = (_texts(both, kind) for kind in ("faults", "remarks", "doubts"))
+        verdict.notes += [*faults, *remarks, *doubts, *aside]
+        if faults:
             verdict.verdict = WRONG
         elif name in second:
             _confirm(verdict, statistics.paired_difference(second[name].ratios), thresholds)
         _say_what_would_decide(verdict, thresholds, "blocks")
+        _believe_no_gain(verdict, doubts)
         verdicts.append(verdict)
     return Comparison(before, after, machine, verdicts, thresholds)
+
+
+def _texts(measured: Sequence[PairedResult], kind: str) -> list[str]:
+    return list(dict.fromkeys(text for result in measured for text in getattr(result, kind)))
+
+
+def _believe_no_gain(verdict: Verdict, doubts: Sequence[str]) -> None:
+    """Where something was not checked, an improvement may be a cheat's."""
+    if doubts and verdict.verdict == IMPROVEMENT:
+        verdict.verdict = INCONCLUSIVE
+        verdict.notes.append("so an improvement is not believed")
 
 
 def lost(case: str, reason: str, *, is_new: bool) -> Verdict:
@@ -266,7 +280,10 @@ def files(
             verdict.verdict = WRONG
         else:
             _blame_the_machine(verdict, pair, thresholds)
+            doubts = list(dict.fromkeys(doubt for case in pair for doubt in case.get("doubts", [])))
+            verdict.notes += doubts
             _say_what_would_decide(verdict, thresholds, "samples")
+            _believe_no_gain(verdict, doubts)
         verdicts.append(verdict)
     notes = _environment_notes(before["environment"], after["environment"])
     for name, table in zip(names, tables, strict=True):

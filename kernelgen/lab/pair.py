@@ -60,7 +60,8 @@ class PairedResult:
         blocks: how many were measured.
         set_aside: rounds that were left out because the GPU was throttled.
         bytes, flops: the fewest to move and to compute; None where lab.py does not say.
-        faults: what is wrong with either version's results; `remarks`: what to know of the checks.
+        faults: what is wrong with either version's results; `remarks`: what to know of the checks; `doubts`: what was
+            not checked, so that no gain is believed.
         about: for each worker, by its name, the machine's state meanwhile and how it was timed.
     """
 
@@ -77,6 +78,7 @@ class PairedResult:
     flops: int | None = None
     faults: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -147,7 +149,7 @@ def merged(parts: Sequence[PairedResult]) -> PairedResult:
     whole = replace(parts[0], ratios=[ratio for part in parts for ratio in part.ratios])
     whole.before, whole.after = (statistics.median(getattr(part, end) for part in parts) for end in ("before", "after"))
     whole.set_aside, whole.blocks = (sum(getattr(part, name) for part in parts) for name in ("set_aside", "blocks"))
-    for name in ("faults", "remarks"):
+    for name in ("faults", "remarks", "doubts"):
         setattr(whole, name, list(dict.fromkeys(text for part in parts for text in getattr(part, name))))
     return whole
 
@@ -191,8 +193,11 @@ def measure(
     result.remarks += [THROTTLED] if _summarise(result, blocks) else []
     # On a GPU this times calls by the wall clock, which two at once would share.
     ends = pair.one_by_one("finish")
-    result.faults = list(dict.fromkeys(_faults(pair, ends)))
-    result.remarks = list(dict.fromkeys([*result.remarks, *(end["remark"] for end in ends if end["remark"])]))
+    named = zip(pair.workers, ends, strict=True)
+    result.faults = [f"{worker.name}: {fault}" for worker, end in named for fault in end["faults"]]
+    for name in ("remarks", "doubts"):
+        texts = [*getattr(result, name), *(text for end in ends for text in end[name])]
+        setattr(result, name, list(dict.fromkeys(texts)))
     result.bytes, result.flops = (ends[-1].get(name) for name in ("bytes", "flops"))
     result.about = {worker.name: end for worker, end in zip(pair.workers, ends, strict=True)}
     return result
@@ -223,8 +228,3 @@ def _summarise(result: PairedResult, blocks: Sequence[Sequence[Round]]) -> bool:
 
 def _cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-
-
-def _faults(pair: Pair, answers: list[dict[str, Any]]) -> list[str]:
-    named = zip(pair.workers, answers, strict=True)
-    return [f"{worker.name}: {answer['fault']}" for worker, answer in named if answer["fault"]]

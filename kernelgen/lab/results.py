@@ -74,7 +74,7 @@ def read_as(versions: Mapping[str, int], path: Path) -> dict[str, Any]:
 _FIELDS = {"created": str, "environment": dict, "ceilings": dict, "cases": list, "failures": list}
 _ENVIRONMENT = {"flags": dict}
 _CASE = {"op": str, "case": str, "dtype": str, "functions": dict, "peers": dict, "faults": list}
-_OF_SOME_CASES = {"sizes": dict, "state": dict, "warnings": list, "left_out": dict}
+_OF_SOME_CASES = {"sizes": dict, "state": dict, "warnings": list, "doubts": list, "left_out": dict}
 # A median is kept with all its digits; another writer of JSON may round the last of them.
 _ROUNDING = 1e-9
 _LONGEST_S = 1e9

@@ -159,7 +159,7 @@ class MeasuringSlot:
                 worker.ask("fresh", graphs=graphs)
                 worker.ask("time", count=1)
                 if proofs:
-                    worker.ask("check")
+                    worker.ask("time", count=1, is_checked=True)
         except LabError:  # If it was not killed, the worker that takes its place meets the same and reports it.
             self._drop(worker.name)
 
@@ -195,10 +195,12 @@ class MeasuringSlot:
         """The logarithms of the rounds' ratios, whether the candidate was given up, and what is wrong with it.
 
         A check computes the reference, in float64 too. A candidate that is behind the best is checked when it is
-        confirmed, if ever; another one in a round that it cannot foresee.
+        confirmed, if ever. Another one is checked after each round by the same chance, whatever was checked before,
+        since it notices a check; without one, after the last round. The samples that are checked are further ones,
+        which look like those of a round.
         """
         logs: list[float] = []
-        checks = {_CHANCE.randrange(rounds), rounds - 1}
+        is_checked = False
         for number in range(rounds):
             seconds = {}
             for worker in self._random.sample([live.before, live.after], 2):
@@ -206,9 +208,10 @@ class MeasuringSlot:
             logs.append(math.log(seconds[live.after] / seconds[live.before]))
             if number + 1 >= budget.stop_after and lower_end(logs) > math.log(best) + budget.stop_margin:
                 return logs, True, None
-            if number in checks and statistics.median(logs) <= math.log(best):
-                checks = set()
-                if fault := live.after.ask("check")["fault"]:
+            is_due = _CHANCE.random() < 1 / rounds or (number + 1 == rounds and not is_checked)
+            if is_due and statistics.median(logs) <= math.log(best):
+                is_checked = True
+                if fault := live.after.ask("time", count=budget.samples, is_checked=True)["fault"]:
                     return logs, False, fault
         return logs, False, None
 

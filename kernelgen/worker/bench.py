@@ -7,6 +7,7 @@ imports nothing of the project: the op runs in another, and so do the peers. lab
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kernelgen.worker import ceilings, machine_state, protocol
 from kernelgen.worker.environment import describe
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.comparison import CheckResult, Findings
 from kernelgen.worker.judge.judge import Judge, difference_of_states, trusted_root
 from kernelgen.worker.judge.op_process import CallError, become_judge
 from kernelgen.worker.op import Op, Sizes, dtype_name
@@ -197,7 +199,7 @@ def measure(timed: JudgedCase, judge: Judge, samples: int, seed: int, tick: Tick
 
     `seconds` holds the samples of each function by round, `throttled` whether the GPU was throttled in a round,
     `bytes` and `flops` the least to move and to compute, `state` the machine's, `watched` how many samples were
-    checked, and `faults` and `remarks` what the checks said.
+    checked, and `faults`, `remarks` and `doubts` what the checks said (`comparison.CheckResult`).
     """
     rounds = _Rounds(timed, judge, seed)
     rounds.run(samples, tick)
@@ -212,8 +214,7 @@ def measure(timed: JudgedCase, judge: Judge, samples: int, seed: int, tick: Tick
         "flops": flops,
         "state": rounds.watch.summary(),
         "watched": rounds.checked,
-        "faults": rounds.faults,
-        "remarks": list(dict.fromkeys(rounds.remarks)),
+        **asdict(rounds.findings),
     }
 
 
@@ -225,7 +226,7 @@ class _Rounds:
         self.watch = machine_state.watch(timed.device, [process.pid for process in judge.processes])
         self.seconds: dict[str, list[float]] = {name: [] for name in timed.functions}
         self.throttled: list[bool] = []
-        self.checked, self.faults, self.remarks = 0, [], []
+        self.checked, self.findings = 0, Findings()
         self._random, self._chance = random.Random(seed), random.SystemRandom()
         self._special: set[int] = set()
 
@@ -237,8 +238,9 @@ class _Rounds:
             missing = samples - self.throttled.count(False)
             self._block(min(size, missing, most - len(self.throttled)))
             tick()
-        if not self.faults and (fault := self.timed.check_afterwards(OP) or self._judge.what_is_left()):
-            self.faults.append(fault)
+        for check in (lambda: self.timed.check_afterwards(OP), lambda: CheckResult(self._judge.what_is_left())):
+            if not self.findings.faults:
+                self.findings.add(check())
 
     def _block(self, rounds: int) -> None:
         """Each sample of the op is checked by the same chance, whatever was checked before: an op notices a check, and
@@ -249,11 +251,10 @@ class _Rounds:
             throttled = self.watch.read()
             for name in self._random.sample(names, len(names)):
                 self.seconds[name].append(self.timed.sample(name))
-                if name == OP and not self.faults and self._is_due(rounds, left, self.checked > before):
+                if name == OP and not self.findings.faults and self._is_due(rounds, left, self.checked > before):
                     self._check()
-            if len(self.throttled) in self._special and not self.faults:
-                fault = self.timed.check_special_values(OP)
-                self.faults += [fault] if fault else []
+            if len(self.throttled) in self._special and not self.findings.faults:
+                self.findings.add(CheckResult(self.timed.check_special_values(OP)))
             self.throttled.append(self.watch.read() or throttled)
 
     def _is_due(self, rounds: int, left: int, is_checked: bool) -> bool:
@@ -263,9 +264,7 @@ class _Rounds:
     def _check(self) -> None:
         """Checks the sample that was just taken."""
         self.checked += 1
-        result = self.timed.check()
-        self.faults += [result.fault] if result.fault else []
-        self.remarks += [result.remark] if result.remark else []
+        self.findings.add(self.timed.check())
 
 
 def cost(op: Op, sizes: Sizes, dtype: torch.dtype, backward: bool) -> tuple[int | None, int | None]:

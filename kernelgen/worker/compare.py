@@ -1,6 +1,7 @@
 """Judges one version of an op a little at a time, as it is ordered to; two such workers take turns (lab/pair.py)."""
 
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kernelgen.worker.bench import check_gradient, chosen_cases, chosen_dtypes, 
 from kernelgen.worker.environment import describe
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.comparison import CheckResult, Findings
 from kernelgen.worker.judge.judge import Judge, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.op import dtype_name
@@ -42,8 +44,7 @@ class ComparedVersion:
         self.timed: JudgedCase | None = None
         self.judge: Judge | None = None
         self._chance = random.SystemRandom()
-        self._faults: list[str] = []
-        self._remarks: list[str] = []
+        self._findings = Findings()
         # Samples until the one that is checked in any case; below 0 there is none.
         self._until_check = -1
 
@@ -63,7 +64,7 @@ class ComparedVersion:
 
     def open(self, case: str, dtype: str) -> dict[str, Any]:
         """Warm a case up; the seconds of its fastest call, and whether torch runs one thread."""
-        self._faults, self._remarks = [], []
+        self._findings = Findings()
         self.timed = self.judge.case(self.sizes[case], self.dtypes[dtype], backward=self.backward)
         pids = [process.pid for process in self.judge.processes]
         self.watch = machine_state.watch(self.judge.device, pids)
@@ -91,26 +92,27 @@ class ComparedVersion:
             seconds.append(self.timed.sample(OP))
             is_due = self._until_check == 0 or self._chance.random() < CHECKED / count
             self._until_check -= 1
-            if is_due and not self._faults:
-                self._check()
-        if self._chance.random() < SPECIAL and not self._faults:
-            fault = self.timed.check_special_values(OP)
-            self._faults += [fault] if fault else []
+            if is_due and not self._findings.faults:
+                self._findings.add(self.timed.check())
+        if self._chance.random() < SPECIAL and not self._findings.faults:
+            self._findings.add(CheckResult(self.timed.check_special_values(OP)))
         return {"seconds": seconds, "throttled": self.watch.read() or throttled}
 
     def check(self) -> dict[str, Any]:
         """What is wrong with the results of the last sample, or of an earlier one that was checked."""
-        if not self._faults:
-            self._check()
-        return {"fault": next(iter(self._faults), None), "remark": next(iter(self._remarks), None)}
+        if not self._findings.faults:
+            self._findings.add(self.timed.check())
+        return {"fault": next(iter(self._findings.faults), None)}
 
     def finish(self) -> dict[str, Any]:
         """The last checks, the machine's state meanwhile, and how the case was timed."""
-        fault = next(iter(self._faults), None) or self.timed.check_afterwards(OP) or self.judge.what_is_left()
-        facts = {"remark": next(iter(self._remarks), None)}
+        for check in (lambda: self.timed.check_afterwards(OP), lambda: CheckResult(self.judge.what_is_left())):
+            if not self._findings.faults:
+                self._findings.add(check())
+        facts = asdict(self._findings) | {"state": self.watch.summary()}
         facts |= {"method": self.timed.method, "calls_a_sample": self.timed.calls_a_sample}
         facts["bytes"], facts["flops"] = cost(self.timed.op, self.timed.sizes, self.timed.dtype, self.backward)
-        return {"fault": fault, "state": self.watch.summary(), **facts}
+        return facts
 
     def ceilings(self) -> dict[str, Any]:
         """How fast this machine copies, and multiplies matrices of the dtypes to measure."""
@@ -120,8 +122,3 @@ class ComparedVersion:
         """Ends the op's processes."""
         if self.judge:
             self.judge.close()
-
-    def _check(self) -> None:
-        result = self.timed.check()
-        self._faults += [result.fault] if result.fault else []
-        self._remarks += [result.remark] if result.remark else []

@@ -40,6 +40,15 @@ def _handle() -> tuple[Any, Any]:
     return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
+def gpu_processes() -> list[int]:
+    """The processes that compute on torch's current GPU, as NVML numbers them; none where it does not say."""
+    try:
+        nvml, gpu = _handle()
+        return [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)]
+    except Exception:  # Whatever NVML lacks on some system.
+        return []
+
+
 class GpuWatch:
     """Reads a GPU's state before and after every round; `summary()` is JSON.
 

@@ -262,15 +262,11 @@ class _Host:
         torch.cuda.empty_cache()
 
     def allocations(self) -> dict[str, Any]:
-        """The allocations on a GPU that the results lie in: address, bytes and what opens it elsewhere; and how
-        often memory was lacking, for which all that nothing used was freed."""
-        import torch
-
+        """The allocations on a GPU that the results lie in, as `gpu_memory.shared` tells of them."""
         from kernelgen.worker.judge import gpu_memory
 
         addresses = [tensor.data_ptr() for result in self._results for tensor in _tensors(result) if tensor.numel()]
-        times_freed = torch.cuda.memory_stats().get("num_alloc_retries", 0)
-        return {"allocations": gpu_memory.shared(addresses), "times_freed": times_freed}
+        return {"allocations": gpu_memory.shared(addresses)}
 
     def _call(self, function: Any, index: int, backward: bool) -> Any:
         args = self._sets[index]

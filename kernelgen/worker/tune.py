@@ -24,6 +24,7 @@ from kernelgen.worker.estimates import Estimates, Row
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.comparison import CheckResult, Findings
 from kernelgen.worker.judge.judge import trusted_root
 from kernelgen.worker.mismatch import TooLargeError
 from kernelgen.worker.op import Op, dtype_name
@@ -168,7 +169,7 @@ class TuningWorker(ComparedVersion):
             answer = super().open(case, dtype)
             self._opened[case, dtype] = self.timed, answer["fastest"]
             return answer
-        self._faults, self._remarks = [], []
+        self._findings = Findings()
         self.timed, fastest = self._opened[case, dtype]
         return {"fastest": fastest, "one_thread": False}
 
@@ -176,9 +177,19 @@ class TuningWorker(ComparedVersion):
         """As `ComparedVersion.plan`, once for each case: it calls the op on a GPU."""
         return super().plan(seconds) if self.timed.sets else {"graphs": self.timed.graphs}
 
-    def time(self, count: int) -> dict[str, Any]:
-        """As `sample`, without a look at the GPU's state, which takes longer than a short call."""
-        return {"seconds": [self.timed.sample(OP) for _ in range(count)]}
+    def time(self, count: int, is_checked: bool = False) -> dict[str, Any]:
+        """As `sample`, without a look at the GPU's state, which takes longer than a short call; and what is wrong, if
+        the samples are checked: one of them, picked by chance, since were it always the last, an op could compute that
+        one alone; on a CPU a sample of special values follows."""
+        checked = self._chance.randrange(count) if is_checked else -1
+        seconds = []
+        for number in range(count):
+            seconds.append(self.timed.sample(OP))
+            if number == checked and not self._findings.faults:
+                self._findings.add(self.timed.check())
+        if is_checked and not self._findings.faults:
+            self._findings.add(CheckResult(self.timed.check_special_values(OP)))
+        return {"seconds": seconds, "fault": next(iter(self._findings.faults), None)}
 
 
 def _shape_class(op: Op, key: str, dtype: torch.dtype, sizes: dict[str, int]) -> tuple[str | None, str | None]:

@@ -115,6 +115,6 @@ def test_an_op_that_is_faster_than_the_gpu_is_wrong(facts, sentence):
     rates = {"copy_bytes_per_s": 1e9, "matrix_flops_per_s": {"float32": 1e12}, "cache_bytes": 4e7}
     seconds = {"op": [1.0] * 10 if facts["bytes"] > 1e8 else [1e-3] * 10}
     measured = {"method": "cuda events", **facts, "seconds": seconds, "throttled": [False] * 10, "state": {}, "seed": 0}
-    measured |= {"dtype": "float32", "remarks": [], "watched": 1, "faults": []}
+    measured |= {"dtype": "float32", "remarks": [], "doubts": [], "watched": 1, "faults": []}
     assert " ".join(bench.described(measured, rates)["faults"]).startswith(sentence)
     assert bool(bench.described(measured, rates)["faults"]) == bool(sentence)

@@ -94,6 +94,24 @@ def test_wrong_results_are_no_improvement(run, tmp_path, before):
     assert "only in" in outcome.out
 
 
+def test_what_was_not_checked_is_no_improvement(run, tmp_path, before):
+    after = file(tmp_path / "B.json", case("small", 0.001, doubts=["not compared"]), case("large", 0.1))
+    outcome = run("compare", before, after)
+    assert outcome.code == 2
+    assert "an improvement is not believed" in outcome.out
+    for measured in ([replace(paired(0.85), doubts=["not compared"])], [paired(0.85)]):
+        repeated = [replace(paired(0.85, seed=1), doubts=["not compared"])]
+        comparison = compare.revisions("a", "b", "here", measured, compare.Thresholds(), repeated)
+        assert comparison.exit_code == 2
+        assert comparison.verdicts[0].notes.count("not compared") == 1
+
+
+def test_what_is_wrong_when_it_is_measured_again_is_wrong():
+    repeated = [replace(paired(0.85, seed=1), faults=["it cheats"])]
+    comparison = compare.revisions("a", "b", "here", [paired(0.85)], compare.Thresholds(), repeated)
+    assert comparison.verdicts[0].verdict == compare.WRONG
+
+
 def test_wrong_results_before_are_no_regression(run, tmp_path):
     before = file(tmp_path / "A.json", case("small", 0.001, faults=["it cheats"]))
     outcome = run("compare", before, file(tmp_path / "B.json", case("small", 0.01)), "--json")
@@ -266,8 +284,8 @@ class FakeWorker:
             "one_thread": False,
             "graphs": False,
             "faults": [],
-            "remark": "",
-            "fault": None,
+            "remarks": [],
+            "doubts": [],
         }
 
     def order(self, do: str, **arguments: Any) -> None:

@@ -173,7 +173,7 @@ def test_an_op_that_stops_working_once_it_noticed_a_check():
     rounds = measure._Rounds(Noticing(), SimpleNamespace(processes=[]), seed=0)
     for _ in range(100):
         rounds._block(10)
-    assert rounds.faults == ["zeros"]
+    assert rounds.findings.faults == ["zeros"]
 
 
 def test_op_and_peers_take_turns_in_random_order(judge, monkeypatch):

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker.judge import arena, noise, results, trusted
+from kernelgen.worker.judge import arena, bystanders, noise, results, trusted
 from kernelgen.worker.judge.arena import CpuArena, Place
+from kernelgen.worker.judge.case import RAN_S
 from kernelgen.worker.judge.op_process import CallError, OpProcess, RaisedError, descendants, signal_all
 
 LAB = """
@@ -137,6 +138,23 @@ def test_a_process_is_stopped_between_orders(tmp_path):
     finally:
         process.close()
     assert not Path(f"/proc/{process.pid}").exists()
+
+
+def test_what_a_process_computes_while_it_is_stopped_is_seen(tmp_path):
+    """Timers and other processes of the op can continue it; of one that stays stopped no time is counted."""
+    process = OpProcess(tmp_path, CpuArena(), confined=False)
+    try:
+        for _ in range(3):
+            process.ask("arm", function="", indices=[], backward=False, graphs=False)
+        assert process.ran_s <= RAN_S
+        os.kill(process.pid, signal.SIGCONT)
+        for _ in range(30):
+            process._connection.send_bytes(pickle.dumps({"do": "state"}))
+            process._connection.recv_bytes()
+        process.ask("arm", function="", indices=[], backward=False, graphs=False)
+        assert process.ran_s > 3 * RAN_S
+    finally:
+        process.close()
 
 
 APART = """
@@ -283,6 +301,25 @@ def test_processes_that_start_others_faster_than_they_are_listed_are_stopped(tmp
         signal_all(signal.SIGKILL, lambda: descendants(process.pid))
         process.kill()
         process.wait()
+
+
+def test_bystanders_on_a_gpu_are_none_that_the_op_could_have_started(monkeypatch):
+    """It gains nothing where a fault of the wall clock is laid at the door of other programs."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        running = [1, child.pid]
+        monkeypatch.setattr(bystanders.machine_state, "gpu_processes", lambda: running)
+        monkeypatch.setattr(bystanders, "_earlier", lambda: frozenset(running))
+        monkeypatch.setattr(bystanders.gpu_memory, "taken", lambda: 0)
+        monkeypatch.setattr(os, "getppid", lambda: os.getpid())  # Process 1 may be what started the tests.
+        beside = bystanders.Bystanders()
+        assert beside.count() == 1
+        running += [2**22 + 1]  # Which nobody sees here, and which came later.
+        assert beside.count() == 1
+        monkeypatch.setattr(bystanders, "_is_another_users", lambda pid: pid > 2**22)
+        assert beside.count() == 2
+    finally:
+        child.communicate(b"\n")
 
 
 def test_descendants_are_found_at_any_depth():

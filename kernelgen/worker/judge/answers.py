@@ -19,7 +19,7 @@ class Maybe:
 _LAYOUT = str, str, [int], [int]  # Type, dtype, shape, strides.
 _TENSOR = *_LAYOUT, str, int  # Device and address.
 _RESULT = *_TENSOR, Maybe(int)  # Where it begins in the arena.
-_ALLOCATIONS = [(int, int, str)]  # Address, bytes, and what opens it.
+_ALLOCATIONS = [(int, int, str, int)]  # Address, bytes, what opens it, and a number of its own.
 _CALLS = {"calls": [{"kind": str, "outputs": [_RESULT], "grads": [Maybe(_RESULT)]}], "allocations": _ALLOCATIONS}
 
 # By order; of those that are not here nothing but a dict is asked for.

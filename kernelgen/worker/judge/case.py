@@ -12,6 +12,7 @@ import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +25,20 @@ from kernelgen.protocol import OP
 from kernelgen.worker import clock, contract
 from kernelgen.worker.evaluation import copies, own, same_bits, tensors
 from kernelgen.worker.inputs import VALUES
-from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
+from kernelgen.worker.judge.bystanders import Bystanders
 from kernelgen.worker.judge.caller import Region
-from kernelgen.worker.judge.comparison import CheckResult, compare_special_values, compare_with_reference
+from kernelgen.worker.judge.comparison import (
+    NOT_COMPARED,
+    CheckResult,
+    compare_special_values,
+    compare_with_reference,
+)
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.op_process import CallError, OpProcess
 from kernelgen.worker.judge.reading import reader_of
 from kernelgen.worker.judge.results import checked_layouts
-from kernelgen.worker.judge.wall import fault_by_the_wall
+from kernelgen.worker.judge.wall import checked_by_the_wall
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op_host import JOINED
 
@@ -60,6 +66,9 @@ HELD_BACK = (
 OTHERS_HELD_BACK = (
     "the cores or the priority of what it is measured against were changed while it ran: leave both to the system"
 )
+WENT_ON = "it went on while it was stopped: it had itself continued, as a timer or another process can"
+# As much processor time, in seconds and a case, may be counted of a process that is stopped, by a system that is late.
+RAN_S = 1e-3
 # Work for the GPU that takes the judge longer than this waits for somebody else's. So often it waits.
 QUIET_S, QUIET_TRIES = 2e-4, 5
 # Calls of a sample that are compared with the reference.
@@ -86,7 +95,7 @@ class JudgedCase:
         drawing: what draws its inputs.
         processes: by function, the process that runs it; further ones are added to `functions`.
         idle: a process without an op, which tells what a request and a reply take; None on CUDA.
-        taken: the bytes of the GPU's memory that were taken before there was a process of the op.
+        bystanders: what was on the GPU before there was a process of the op; None on a CPU.
 
     Of a drawing for the backward the gradient alone is timed; the forward runs before.
     """
@@ -97,15 +106,17 @@ class JudgedCase:
         processes: Mapping[str, OpProcess],
         arena: CpuArena | CudaArena,
         idle: OpProcess | None,
-        taken: int = 0,
+        bystanders: Bystanders | None = None,
     ) -> None:
-        self.drawing, self._arena, self._idle, self._taken = drawing, arena, idle, taken
+        self.drawing, self._arena, self._idle, self.bystanders = drawing, arena, idle, bystanders
         self.op, self.sizes, self.dtype = drawing.op, drawing.sizes, drawing.dtype
         self.device, self.backward = drawing.device, drawing.backward
         self.functions = dict(processes)
         self._processes = list(dict.fromkeys(processes.values()))
         self.calls_a_sample, self.graphs = 1, False
         self._turn, self._empty_s = 0, 0.0
+        for process in self._processes:
+            process.ran_s = 0.0
         self._layouts: dict[str, list[Any]] = {}
         self._last: Sample | None = None
         # By process, the function that is armed there for all sets.
@@ -301,9 +312,10 @@ class JudgedCase:
     def check(self, *, coarsely: bool = False) -> CheckResult:
         """Whether the results of the last sample are the op's, all of them, computed when the clock stopped."""
         try:
-            if fault := self._held_back():
+            if fault := self._went_on() or self._held_back():
                 return CheckResult(fault)
             last, results, late = self._read(self._last)
+            remark, doubt = None, late
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
                 self.drawing.recall(inputs)
@@ -312,13 +324,17 @@ class JudgedCase:
                 compared = compare_with_reference(self, inputs, results[position], coarsely=coarsely)
                 if compared.fault:
                     return CheckResult(self._explained(compared.fault, last, results, position))
+                remark, doubt = remark or compared.remark, doubt or compared.doubt
                 if last.name == OP:
                     self._check_contract(last, position)
-            return CheckResult(remark=compared.remark or late)
+            return CheckResult(remark=remark, doubt=doubt)
         except CallError as error:
             return CheckResult(str(error))
         except MismatchError as wrong:
             return CheckResult(wrong.fault.text)
+        except torch.OutOfMemoryError:  # Of the judge, for copies of the results.
+            held = self.hoards()
+            return held if held.fault else CheckResult(doubt=NOT_COMPARED)
         finally:
             self._leave_room()
 
@@ -369,6 +385,11 @@ class JudgedCase:
                     return True
         return False
 
+    def _went_on(self) -> str | None:
+        """A fault if a process runs while it is stopped, such as by a timer that continues it, where it could compute
+        from new inputs before the clock runs."""
+        return WENT_ON if self.functions[self._last.name].ran_s > RAN_S else None
+
     def _held_back(self) -> str | None:
         """A fault if somebody slows a process by its cores or its priority. Any process of the same user can do that,
         and an op looks faster if its peer gets slower, or the process that takes the empty batches."""
@@ -401,34 +422,42 @@ class JudgedCase:
         contract.check_memory(regions, outs, plain_args, plains)
 
     def _explained(self, fault: str, last: Sample, results: list[list[Tensor]], position: int) -> str:
-        """The fault, and what further calls say of its cause."""
+        """The fault, and what further calls say of its cause, if they can be read: where a reference lacked memory, the
+        op's process has freed the results."""
         self.functions[last.name].settle(min(0.05, 2e-3 + 2 * last.seconds))
-        if not _same(self._copies_of_now(last)[position], results[position]):
-            return f"its results changed after it had returned: work was left on another stream or thread ({fault})"
-        if _same(self._copies_of_now(self.run(last.name, last.indices))[position], results[position]):
-            return f"it returned what it had for earlier values at the same addresses ({fault})"
+        with suppress(CallError, torch.OutOfMemoryError):
+            if not _same(self._copies_of_now(last)[position], results[position]):
+                return f"its results changed after it had returned: work was left on another stream or thread ({fault})"
+        with suppress(CallError, torch.OutOfMemoryError):
+            if _same(self._copies_of_now(self.run(last.name, last.indices))[position], results[position]):
+                return f"it returned what it had for earlier values at the same addresses ({fault})"
         return fault
 
-    def hoards(self) -> str | None:
-        """A fault if the op's process holds so much of the GPU's memory that the judge lacks it."""
+    def hoards(self) -> CheckResult:
+        """A fault if the op's process holds so much of the GPU's memory that the judge lacks it; a doubt if others may
+        be who does. The results of the last sample are freed."""
         if not self._is_cuda:
-            return None
+            return CheckResult()
         self._close_readers()
         for process in self._processes:
             process.ask("free_memory")
         torch.cuda.empty_cache()
-        held = gpu_memory.taken() - self._taken
+        held = self.bystanders.more_taken()
         if held <= HELD_BYTES + HELD_COPIES * self.drawing.nbytes:
-            return None
-        return f"it holds {held / 2**30:.1f} GiB of the GPU's memory, so that its results cannot be compared"
+            return CheckResult()
+        if self.bystanders.count():
+            return CheckResult(doubt=NOT_COMPARED)
+        text = f"it holds {held / 2**30:.1f} GiB of the GPU's memory, so that its results cannot be compared"
+        return CheckResult(text)
 
-    def check_afterwards(self, name: str = OP) -> str | None:
+    def check_afterwards(self, name: str = OP) -> CheckResult:
         """The checks that need calls of their own, for when all samples are taken."""
-        if not self._is_cuda and self.calls_a_sample == 1:
+        if self._is_cuda:
+            return checked_by_the_wall(self, name)
+        if self.calls_a_sample == 1:
             self.run(name, [0, 1])
-            if fault := self.check().fault:
-                return fault
-        return fault_by_the_wall(self, name) if self._is_cuda else None
+            return self.check()
+        return CheckResult()
 
     def _read(self, sample: Sample) -> tuple[Sample, list[list[Tensor]], str | None]:
         """Copies of a sample's results, by call, as they were when the clock stopped; and a remark where nobody can say
@@ -448,10 +477,8 @@ class JudgedCase:
 
     def _copies_of_now(self, sample: Sample) -> list[list[Tensor]]:
         """Copies of a sample's results as they are now, whatever has run since."""
+        self._readers[self.functions[sample.name]].open()
         copies = self._copies(sample)
-        if copies is None:
-            self._readers[self.functions[sample.name]].open()
-            copies = self._copies(sample)
         if copies is None:
             raise CallError("its results lie in memory that cannot be read")
         return copies

@@ -16,9 +16,11 @@ from torch import Tensor
 from kernelgen.worker.judge.arena import Place
 from kernelgen.worker.judge.results import contiguous
 
-# Address, bytes and handle of an allocation, as an op's process tells of it.
-Allocation = tuple[int, int, str]
-_LAZY_PEER_ACCESS = 1
+# Address, bytes, handle and number of an allocation, as an op's process tells of it. Where an allocation was freed, a
+# later one may have its address and its handle, while what is open here is still the memory of the earlier; but the
+# number is another, since CUDA gives none twice in a process (CU_POINTER_ATTRIBUTE_BUFFER_ID).
+Allocation = tuple[int, int, str, int]
+_LAZY_PEER_ACCESS, _BUFFER_ID = 1, 7
 # Bytes of allocations that stay open though the last results do not lie there: the op may have freed them.
 _MOST_KEPT = 2**30
 
@@ -28,16 +30,21 @@ class _Handle(ctypes.Structure):
 
 
 def shared(addresses: Iterable[int]) -> list[Allocation]:
-    """The allocations that these addresses lie in; of this process."""
-    driver, of_base = _driver(), {}
+    """The allocations that these addresses lie in; of this process.
+
+    Raises:
+        RuntimeError: CUDA does not share one of them, such as an expandable segment of PyTorch's.
+    """
+    driver, allocations = _driver(), []
     for address in addresses:
-        base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
-        if any(begin <= address < begin + nbytes for begin, (nbytes, _) in of_base.items()):
+        if any(begin <= address < begin + nbytes for begin, nbytes, *_ in allocations):
             continue
+        base, size, handle, number = ctypes.c_uint64(), ctypes.c_size_t(), _Handle(), ctypes.c_uint64()
         _check(driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)))
         _check(driver.cuIpcGetMemHandle(ctypes.byref(handle), base))
-        of_base[base.value] = size.value, bytes(handle.reserved).hex()
-    return [(base, nbytes, handle) for base, (nbytes, handle) in of_base.items()]
+        _check(driver.cuPointerGetAttribute(ctypes.byref(number), _BUFFER_ID, base))
+        allocations.append((base.value, size.value, bytes(handle.reserved).hex(), number.value))
+    return allocations
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,12 @@ class _Opened:
     begin: int
     nbytes: int
     handle: str
+    number: int
     here: int
+
+    @property
+    def allocation(self) -> Allocation:
+        return self.begin, self.nbytes, self.handle, self.number
 
 
 class GpuMemory:
@@ -67,36 +79,35 @@ class GpuMemory:
             return torch.empty(tuple(shape), dtype=dtype, device="cuda")
         for opened in self._opened:
             if opened.begin <= address and address + place.nbytes <= opened.begin + opened.nbytes:
-                seen = _bytes_at(opened.here + address - opened.begin, place.nbytes)
-                whole = torch.empty(place.nbytes, dtype=torch.uint8, device="cuda").copy_(seen)
+                whole = _copy_of(opened.here + address - opened.begin, place.nbytes)
                 return contiguous(place.tensor(whole.untyped_storage()))
         raise RuntimeError("it lies in memory that CUDA does not share")
 
     def covers(self, allocations: Sequence[Allocation]) -> bool:
         """Whether all of these are open, and are what they were."""
-        known = {(opened.begin, opened.nbytes, opened.handle) for opened in self._opened}
-        return known.issuperset(map(tuple, allocations))
+        return {opened.allocation for opened in self._opened}.issuperset(map(tuple, allocations))
 
     def open(self, allocations: Sequence[Allocation]) -> None:
-        """Opens these. What was open at the same addresses is closed, as is the rest if it is too much to keep.
+        """Opens these. What was open at the same addresses, or by the same handles, is closed before, for CUDA would
+        open the same memory again; as is the rest if it is too much to keep.
 
         Raises:
             RuntimeError: there is no such memory.
         """
         wanted = set(map(tuple, allocations))
-        others = [opened for opened in self._opened if (opened.begin, opened.nbytes, opened.handle) not in wanted]
+        handles = {handle for _, _, handle, _ in wanted}
+        others = [opened for opened in self._opened if opened.allocation not in wanted]
         is_too_much = sum(opened.nbytes for opened in others) > _MOST_KEPT
         for opened in others:
             end = opened.begin + opened.nbytes
-            if is_too_much or any(opened.begin < begin + nbytes and begin < end for begin, nbytes, _ in wanted):
+            is_at_one = any(opened.begin < begin + nbytes and begin < end for begin, nbytes, *_ in wanted)
+            if is_too_much or is_at_one or opened.handle in handles:
                 self._close(opened)
-        known = {opened.handle for opened in self._opened}
-        for begin, nbytes, handle in wanted:
-            if handle not in known:
-                here = ctypes.c_uint64()
-                raw = _Handle.from_buffer_copy(bytes.fromhex(handle).ljust(64, b"\0")[:64])
-                _check(_driver().cuIpcOpenMemHandle_v2(ctypes.byref(here), raw, _LAZY_PEER_ACCESS))
-                self._opened.append(_Opened(begin, nbytes, handle, here.value))
+        for begin, nbytes, handle, number in wanted - {opened.allocation for opened in self._opened}:
+            here = ctypes.c_uint64()
+            raw = _Handle.from_buffer_copy(bytes.fromhex(handle).ljust(64, b"\0")[:64])
+            _check(_driver().cuIpcOpenMemHandle_v2(ctypes.byref(here), raw, _LAZY_PEER_ACCESS))
+            self._opened.append(_Opened(begin, nbytes, handle, number, here.value))
 
     def _close(self, opened: _Opened) -> None:
         self._opened.remove(opened)
@@ -113,9 +124,11 @@ def taken() -> int:
     return total - free - torch.cuda.memory_reserved()
 
 
-def _bytes_at(address: int, nbytes: int) -> Tensor:
+def _copy_of(address: int, nbytes: int) -> Tensor:
+    """Of this process' memory on the GPU."""
     interface = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 2}
-    return torch.as_tensor(SimpleNamespace(__cuda_array_interface__=interface), device="cuda")
+    memory = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=interface), device="cuda")
+    return torch.empty(nbytes, dtype=torch.uint8, device="cuda").copy_(memory)
 
 
 def _driver() -> Any:
@@ -125,4 +138,4 @@ def _driver() -> Any:
 
 def _check(status: int) -> None:
     if status:
-        raise RuntimeError(f"CUDA's driver answered {status}")
+        raise RuntimeError(f"CUDA's driver answered {status}: it does not share this memory with another process")

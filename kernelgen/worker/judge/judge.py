@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker.judge import gpu_memory
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
+from kernelgen.worker.judge.bystanders import Bystanders
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.drawing import Drawing
@@ -93,9 +93,9 @@ class Judge(LoadedOp):
     """
 
     def __init__(self, request: Mapping[str, Any], op: Op) -> None:
+        may_be_cuda = known_device(request) != "cpu" and torch.cuda.is_available()
+        self._bystanders = Bystanders() if may_be_cuda else None
         super().__init__(request, op)
-        # By others: the op's process takes seconds to import torch, before it can take any.
-        self._taken = gpu_memory.taken() if known_device(request) != "cpu" and torch.cuda.is_available() else 0
         self.wait()
         try:
             self.process.ask("start_clock", tf32=bool(request.get("tf32")))
@@ -115,7 +115,7 @@ class Judge(LoadedOp):
             for process in self.processes if self._is_cuda else ():
                 process.ask("free_memory")
         drawing = Drawing(self.op, sizes, dtype, self.device, self._noise, backward=backward)
-        self._case = JudgedCase(drawing, {"op": self.process}, self.arena, self._idle, self._taken)
+        self._case = JudgedCase(drawing, {"op": self.process}, self.arena, self._idle, self._bystanders)
         return self._case
 
     def peers(self) -> OpProcess:

@@ -84,6 +84,9 @@ def become_judge() -> None:
 class OpProcess:
     """One process. Between orders it is stopped, with all that it started.
 
+    A process may have itself continued, such as by a timer whose signal is SIGCONT. `ran_s` has the processor time that
+    it took while it was stopped, in seconds: of one that stays so, none.
+
     Args:
         root: the project, where it runs.
         arena: the memory that it shares with the judge.
@@ -91,6 +94,8 @@ class OpProcess:
         variables: what its environment has beside this process' own.
         apart: the projects that it imports nothing of by chance, if it is not confined.
     """
+
+    ran_s = 0.0
 
     def __init__(
         self,
@@ -127,12 +132,15 @@ class OpProcess:
         self._stopped = False
         self._ordered = "", ""
         self._children: list[int] = []
+        # By process, the seconds that it had taken when it was stopped.
+        self._taken_s: dict[int, float] = {}
 
     # ---- Orders -----------------------------------------------------------------------------------------------
 
     def order(self, do: str, **arguments: Any) -> None:
         """Gives an order without waiting for it."""
         self._ordered = do, arguments.get("call", "")
+        self._see_what_ran()
         self._proceed()
         with suppress(OSError):  # Of a process that died; `answer` says so.
             self._connection.send_bytes(pickle.dumps({"do": do, **arguments}))
@@ -160,6 +168,7 @@ class OpProcess:
 
         The clock runs until the process is stopped: what it does behind its reply is in its time, too.
         """
+        self._see_what_ran()
         start = time.perf_counter()
         self._send_go(numbers)
         message = self._receive()
@@ -208,7 +217,9 @@ class OpProcess:
             self._ended(status)
         self._stopped = True
         self._children = signal_all(signal.SIGSTOP, lambda: descendants(self.pid))
-        return time.perf_counter() if self._children else end
+        end = time.perf_counter() if self._children else end
+        self._taken_s = {pid: taken for pid in (self.pid, *self._children) if (taken := _cpu_seconds(pid)) is not None}
+        return end
 
     def _proceed(self) -> None:
         if self._stopped:
@@ -217,8 +228,15 @@ class OpProcess:
                     os.kill(pid, signal.SIGCONT)
             self._stopped = False
 
+    def _see_what_ran(self) -> None:
+        for pid, before in self._taken_s.items():
+            now = _cpu_seconds(pid)
+            self.ran_s += now - before if now is not None else 1.0  # What is stopped does not end.
+        self._taken_s = {}
+
     def settle(self, seconds: float) -> None:
         """Lets it run for a while, and stops it again."""
+        self._see_what_ran()
         self._proceed()
         time.sleep(seconds)
         self.stop()
@@ -319,6 +337,15 @@ if hasattr(_SYSTEM, "process_vm_readv"):
         *(ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong),
         *(ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong),
     )
+
+
+def _cpu_seconds(pid: int) -> float | None:
+    """The processor time that a process took, all of its threads together; None if there is none."""
+    try:
+        # A clock's number as Linux makes it of a process: CPUCLOCK_SCHED, or clock_getcpuclockid(3).
+        return time.clock_gettime(~pid << 3 | 2)
+    except OSError:
+        return None
 
 
 def descendants(pid: int) -> list[int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kernelgen.worker.judge.gpu_memory import GpuMemory
+from kernelgen.worker.judge.gpu_memory import Allocation, GpuMemory
 from kernelgen.worker.judge.op_process import CallError, OpProcess
 from kernelgen.worker.judge.results import rebuilt
 
@@ -45,7 +45,6 @@ class GpuReader(CpuReader):
     def __init__(self, process: OpProcess) -> None:
         super().__init__(process)
         self._memory = GpuMemory()
-        self._times_freed = 0
 
     def read(self, results: Sequence[Result]) -> list[Tensor] | None:
         try:
@@ -58,21 +57,19 @@ class GpuReader(CpuReader):
         return copies
 
     def is_current(self) -> bool:
-        said = self._process.ask("allocations")
-        return said["times_freed"] == self._times_freed and self._memory.covers(said["allocations"])
+        return self._memory.covers(self._allocations())
 
     def open(self) -> None:
-        said = self._process.ask("allocations")
-        if said["times_freed"] != self._times_freed:
-            self.close()  # Nobody knows what lies there now, also where an address and a handle are those of before.
-        self._times_freed = said["times_freed"]
         try:
-            self._memory.open(said["allocations"])
+            self._memory.open(self._allocations())
         except (RuntimeError, ValueError) as error:
             raise CallError(f"its results cannot be read: {error}") from None
 
     def close(self) -> None:
         self._memory.close()
+
+    def _allocations(self) -> list[Allocation]:
+        return self._process.ask("allocations")["allocations"]
 
 
 def reader_of(process: OpProcess, device: str) -> CpuReader:

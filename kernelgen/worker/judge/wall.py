@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from kernelgen.worker.judge.comparison import CheckResult
+
 # How often the clock has to disagree, and how long after each other: a machine may be slow for some milliseconds, and
 # one whose cores are all taken, or are a share of another's, may stop a process for tens of them again and again.
 TRIES, APART_S = 3, 0.05
@@ -26,23 +28,35 @@ SHORT_S, OF_SHORT, OF_GRAPHS, OF_LAUNCHES = 50e-6, 1.3, 1.7, 5.0
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
 
+BY_OTHERS = "not judged by the wall clock, since other processes use this GPU"
 
-def fault_by_the_wall(timed: Any, name: str) -> str | None:
-    """A fault if calls of a function of a `JudgedCase` take longer by the judge's clock than by the GPU's events.
 
-    Another program on this GPU prolongs the one and not the other; what an op hides, it hides each time.
-    """
-    process = timed.functions[name]
+def checked_by_the_wall(timed: Any, name: str) -> CheckResult:
+    """A fault if calls of a function of a `JudgedCase` take longer by the judge's clock than by the GPU's events, or
+    did nothing then. What an op hides, it hides each time; but another program prolongs the one and not the other, too:
+    where there is one, nobody can say, and no gain is believed."""
     own = _own_seconds(timed, name)
+    fault, checked = _fault_by_the_wall(timed, name, own), timed.check()
+    if checked.fault:
+        return checked
+    fault = fault or _fault_by_what_is_left(timed, name, own)
+    if fault and timed.bystanders.count():
+        return CheckResult(doubt=f"{BY_OTHERS}: {fault}")
+    return CheckResult(fault, checked.remark, checked.doubt)
+
+
+def _fault_by_the_wall(timed: Any, name: str, own: float) -> str | None:
     # Few calls are looked at as if a request took no time; what takes longer is judged by many, beside which that is
     # little.
     for longer, request_s in ((1, 0.0), (LONGER, BATCH_S)):
         fault = _fault_of_a_batch(timed, name, own, calls_of_the_wall(timed, own, longer), request_s)
         if not fault:
             break
-    # Or the calls that the wall clock saw had done nothing.
-    if fault := fault or timed.check().fault:
-        return fault
+    return fault
+
+
+def _fault_by_what_is_left(timed: Any, name: str, own: float) -> str | None:
+    process = timed.functions[name]
     process.ask("arm", function=name, indices=[0], backward=timed.backward, graphs=False)
     for _ in range(TRIES):
         if (left := process.ask("left")["seconds"]) <= max(LEFT_S, LEFT_SHARE * own):

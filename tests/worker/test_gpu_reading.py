@@ -1,0 +1,88 @@
+"""How the judge reads an op's results from a GPU's memory: here from a fake one, which frees and gives again."""
+
+import pytest
+import torch
+
+from kernelgen.protocol import OP
+from kernelgen.worker import clock
+from kernelgen.worker.judge import reading
+from kernelgen.worker.judge.arena import CpuArena
+from kernelgen.worker.judge.case import READ_LATE, JudgedCase
+from kernelgen.worker.judge.comparison import CheckResult
+from kernelgen.worker.judge.drawing import Drawing
+from kernelgen.worker.judge.noise import NoiseTape
+
+from .bench_ops import described, double_plus_one
+from .fake_gpu import FakeGpuProcess, installed, with_fake_gpu
+from .test_judged_case import too_little_memory
+
+
+def two_results(x):
+    return double_plus_one(x), x - 1
+
+
+def made(monkeypatch, function, seed=0) -> JudgedCase:
+    driver, arena = installed(monkeypatch), CpuArena()
+    op = described(function, REFERENCE=two_results)
+    drawing = Drawing(op, {"n": 1000}, torch.float32, "cpu", NoiseTape("cpu"))
+    monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
+    timed = JudgedCase(drawing, {OP: FakeGpuProcess(function, arena, driver, seed)}, arena, None)
+    monkeypatch.setattr(timed, "_check_contract", lambda *_: None)  # Which a GPU has none of.
+    with_fake_gpu(timed)
+    timed._set_count = 2
+    timed.warm_up(OP)
+    return timed
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_right_op_is_right_wherever_its_allocations_are_freed_and_made_again(monkeypatch, seed):
+    timed = made(monkeypatch, two_results, seed)
+    results = []
+    for _ in range(15):
+        timed.fresh()
+        for _ in range(5):
+            timed.sample(OP)
+            results.append(timed.check())
+    assert {result.fault for result in results} == {None}
+    assert [result.doubt for result in results].count(READ_LATE) < len(results) // 4
+
+
+def test_a_kept_result_is_wrong_there_too(monkeypatch):
+    kept = []
+
+    def cached(x):
+        kept.append(two_results(x))
+        return kept[0]
+
+    timed = made(monkeypatch, cached)
+    timed.fresh()
+    timed.sample(OP)
+    assert "earlier values at the same addresses" in timed.check().fault
+
+
+def test_what_is_wrong_is_named_though_results_were_freed_to_make_room_for_the_reference(monkeypatch):
+    timed = made(monkeypatch, lambda x: (torch.zeros_like(x), x - 1))
+    (process,) = timed._processes
+
+    def free() -> CheckResult:
+        timed._close_readers()
+        process.ask("free_memory")
+        return CheckResult()
+
+    monkeypatch.setattr(timed, "hoards", free)
+    timed.sample(OP)
+    with too_little_memory(monkeypatch, torch.float64):
+        assert timed.check().fault.startswith("output 0 is wrong by far")
+
+
+def test_a_gpu_without_room_for_a_copy_is_no_fault_of_the_op(monkeypatch):
+    """The judge frees what it can, and says that nothing was compared."""
+
+    def short(*_):
+        raise torch.OutOfMemoryError("tried to allocate 512 GiB")
+
+    timed = made(monkeypatch, two_results)
+    timed.sample(OP)
+    monkeypatch.setattr(reading.GpuMemory, "read", short)
+    assert timed.check().fault is None
+    assert "were not compared" in timed.check().doubt
