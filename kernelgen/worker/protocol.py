@@ -5,7 +5,11 @@ import importlib
 import importlib.util
 import json
 import os
+import select
+import shutil
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterable
@@ -14,7 +18,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.protocol import JUDGES
+from kernelgen.protocol import JUDGES, SCRATCH
 
 # The exit code of a worker that cannot go on, such as one whose CUDA context is dead.
 BROKEN = 86
@@ -67,6 +71,7 @@ def leave(error: BaseException) -> None:
 
 def main() -> None:
     orders, out = _take_pipes()
+    threading.Thread(target=_end_with_the_host, args=(out.fileno(),), daemon=True).start()
     # A host that listens no more, because the other worker was refused, leaves nothing to do or to say.
     with suppress(BrokenPipeError):
         if request := orders.readline():
@@ -74,6 +79,17 @@ def main() -> None:
     # Straight out: a library that crashes while it is unloaded would spoil a finished run.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _end_with_the_host(pipe: int) -> None:
+    """Waits until nobody reads from the pipe, as where the host was killed; then ends this process, and its group if it
+    leads one. A call that never returns would keep a core busy until somebody looks."""
+    watch = select.poll()
+    watch.register(pipe, 0)  # Which tells of errors alone.
+    watch.poll()
+    shutil.rmtree(os.environ.get(SCRATCH, ""), ignore_errors=True)
+    leads = os.getpgid(0) == os.getpid()  # Not under a profiler, which ends by itself.
+    os.kill(0 if leads else os.getpid(), signal.SIGKILL)
 
 
 def _work(request: dict[str, Any], orders: IO[str], out: IO[str]) -> None:

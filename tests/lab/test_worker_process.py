@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,29 @@ def test_a_worker_says_nothing_to_a_host_that_left():
     os.close(to_worker)
     assert worker.communicate(timeout=60)[1] == ""
     assert worker.returncode == 0
+
+
+def test_a_worker_whose_host_is_killed_ends_even_in_a_call_that_does_not(tmp_path, run):
+    host = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from kernelgen.lab.worker_process import WorkerProcess\n"
+        "request = {'work': 'jobs.some', 'what': {'first 0': 'hangs'}}\n"
+        f"worker = WorkerProcess('work', Path(sys.executable), Path({str(tmp_path)!r}), request)\n"
+        "assert worker.receive()['event'] == 'start'\n"
+        "print(worker._process.pid, worker._scratch, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", host], stdout=subprocess.PIPE, text=True, check=False)
+    pid, scratch = killed.stdout.split()
+    end = time.monotonic() + 20
+    while _runs(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not _runs(pid)
+    assert not Path(scratch).exists()
+
+
+def _runs(pid: str) -> bool:
+    """Nobody may have taken the exit code of one that has ended."""
+    status = Path("/proc", pid, "status")
+    return status.exists() and "State:\tZ" not in status.read_text()
