@@ -48,6 +48,21 @@ def test_an_operator_is_defined_once(project, run):
     assert "which the op norm_backward defines already" in run("add-op", "norm", *with_gradient).err
 
 
+@pytest.mark.parametrize("verb", (["list"], ["add-op", "x"], ["remove-op", "elementwise"], ["update"], ["build"]))
+def test_a_package_whose_folder_was_renamed_is_missed(project, run, verb):
+    (project / "src/my_kernels").rename(project / "src/other")
+    before = tree(project)
+    refused = run(*verb)
+    assert refused.code == 1
+    assert "src/my_kernels, which .copier-answers.yml names" in refused.err or "there is no folder src" in refused.err
+    assert tree(project) == before
+
+
+def test_a_project_that_is_not_there(run, tmp_path):
+    refused = run("list", "--project", tmp_path / "nowhere")
+    assert (refused.code, refused.err) == (2, f"kernelgen: There is no folder {tmp_path / 'nowhere'}.\n")
+
+
 def test_what_to_do_next_holds_for_the_folder_one_is_in(project, run, monkeypatch):
     with_text_of_kernels = ("--schema", "(Tensor x) -> Tensor", "--shapes", "x: ... D -> ... D")
     assert run("add-op", "first", *with_text_of_kernels).code == 0

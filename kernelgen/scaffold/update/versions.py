@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -135,5 +136,5 @@ def _unknown(answers: Mapping[str, Any], repository: Path) -> str:
     return (
         f"`_commit: {answers['_commit']}` in {ANSWERS_FILE} is no commit of {answers['_src_path']}, as after stamping "
         "from a checkout with uncommitted changes; write there the commit that it was at: "
-        f"git -C {repository} log --oneline"
+        f"git -C {shlex.quote(str(repository))} log --oneline"
     )
