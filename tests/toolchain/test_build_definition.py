@@ -314,10 +314,10 @@ def test_the_cure_of_a_missing_toolkit_fits_the_torch(tmp_path, monkeypatch, cud
     monkeypatch.setenv("USE_CUDA", "1")
     with pytest.raises(BuildError) as refusal:
         toolkit.find_toolkit(torch, notes.append)
-    for sentence in (*notes, str(refusal.value)):
-        assert sentence.startswith("no CUDA toolkit (nvcc) was found")
-        assert says in sentence
-        assert not_said not in sentence
+    for text in (*notes, str(refusal.value)):
+        assert text.startswith("no CUDA toolkit (nvcc) was found")
+        assert says in text
+        assert not_said not in text
 
 
 def test_a_package_whose_folder_is_gone_is_no_project_without_ops(tmp_path, monkeypatch):
