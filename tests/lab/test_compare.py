@@ -430,7 +430,7 @@ def test_revisions_that_will_not_do(repository, tmp_path):
         revision.copy_cases(repository, then, "pkg", "tested", "HEAD~1")
     (tmp_path / "plain").mkdir()
     with (
-        pytest.raises(KernelgenError, match="can be read from git: fatal: not a git"),
+        pytest.raises(KernelgenError, match="read from git; `git init` and commit first"),
         revision.checked_out(tmp_path / "plain", "HEAD"),
     ):
         pass
