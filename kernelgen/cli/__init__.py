@@ -44,6 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 1 error, 2 usage, 3 conflicts, 70 a bug, 128 + signal."""
     arguments = sys.argv[1:] if arguments is None else arguments
     _open_closed_streams()
+    if os.path.expanduser("~") == "~":
+        # A user that the system does not know, as in a container: caches are left out, as in the root folder.
+        os.environ["HOME"] = "/"
     for stream in (sys.stdout, sys.stderr):
         # Names of files may be any bytes, and a locale may know ASCII alone.
         with suppress(AttributeError, ValueError):
@@ -65,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
+        if "temporary directory" in str(error):
+            return _fail(f"{error.strerror}; set TMPDIR to a folder that can be written and has room.", 1, arguments)
         # Standard output has no name: what failed then is the report, not the work.
         where = f": {error.filename}; nothing was changed" if error.filename else "; the output is incomplete"
         return _fail(f"{error.strerror or error}{where}.", 1, arguments)

@@ -1,6 +1,9 @@
 """`kernelgen add-op`."""
 
 import argparse
+import os
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import output
@@ -43,6 +46,7 @@ def run(arguments: list[str]) -> int:
     with project.writing(options.project) as home:
         if is_asked:
             questions.ask_op(options, home, (*DERIVED, SHAPED))
+        ops.check_name(home, options.name)  # Before anything is assumed, traced or said.
         entry = _entry(options, home)
         plan = ops.add(home, entry)
         output.note(home.template.note if home.template.dirty else "")
@@ -52,6 +56,8 @@ def run(arguments: list[str]) -> int:
         if is_asked and not options.dry_run and not questions.confirm(plan):
             return 0
         steps = [*([] if written else [f"edit {', '.join(edit)}"]), "kernelgen build", f"pytest {folder}"]
+        if home.root != Path.cwd().resolve():
+            steps = [f"cd {shlex.quote(os.path.relpath(home.root))}", *steps]
         if output.finish(plan, plan.apply, dry_run=options.dry_run, as_json=options.json, op=entry, next=steps):
             print(output.steps(steps))
     return 0

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,18 +45,12 @@ def ask_op(options: argparse.Namespace, home: "Project", chosen_by_kernelgen: Co
     """
     import questionary
 
-    from kernelgen.scaffold import names
+    from kernelgen.scaffold import ops
     from kernelgen.scaffold.schema.from_python.reference import read, split_spec
     from kernelgen.scaffold.schema.parser import parse
 
-    taken = {op["name"] for op in home.ops}
-
-    def check_name(name: str) -> None:
-        names.check(name)
-        if name in taken:
-            raise UsageError(f"There is already an op {name}.")
-
-    options.name = questionary.text("The op's name:", validate=lambda name: _valid(check_name, name)).unsafe_ask()
+    question = questionary.text("The op's name:", validate=lambda name: _valid(partial(ops.check_name, home), name))
+    options.name = question.unsafe_ask()
     if options.recipe is not None or options.schema is not None or options.function is not None:
         return
     source = questionary.select("Made from:", [_FUNCTION, _SCHEMA, _RECIPE]).unsafe_ask()

@@ -1,6 +1,7 @@
 """What `doctor` and `env` examine: a project and its Python or, outside a project, this machine alone."""
 
 import argparse
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,8 +55,10 @@ def find(options: argparse.Namespace, scratch: Path) -> Target:
         try:
             home = project.find(here)
             checked = CheckedProject(root, home.package, [op["name"] for op in home.ops])
+        except project.MissingPackageError as problem:
+            problems.append(error("project", str(problem), f"git -C {shlex.quote(str(root))} status", stops="cpu"))
         except KernelgenError as problem:
-            cure = f"git -C {root} checkout -- {template.ANSWERS_FILE}"
+            cure = f"git -C {shlex.quote(str(root))} checkout -- {template.ANSWERS_FILE}"
             problems.append(error("project", str(problem), cure))
     tools = root if projects else _stand_in(scratch)
     return Target(root, tools, _python(root, options.python), checked, problems)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,7 +96,7 @@ def _conflicts(update: "Update", root: Path, dry_run: bool) -> str:
     lines = [f"  {_typed(root, path)}: {what}" for path, what in sorted(update.conflicts.items())]
     if dry_run:
         return "\n".join(["These files would be in conflict:", *lines])
-    files = " ".join(_typed(root, path) for path in sorted(update.conflicts))
+    files = shlex.join(_typed(root, path) for path in sorted(update.conflicts))
     return "\n".join(
         [
             "These files are in conflict:",

@@ -111,7 +111,14 @@ def _build(selection: Selection, request: Request) -> Step:
 def _fuzz(selection: Selection, request: Request) -> Step:
     options = {"device": request.device, "trust": request.trust or request.against}
     report = fuzz(selection, selection.ops, seed=request.seed, seconds=None, limit_s=request.limit_s, **options)
+    _end_if_interrupted(report.finished)
     return _step_of_fuzz(report)
+
+
+def _end_if_interrupted(finished: bool) -> None:
+    """Fuzz and bench keep what they have at Ctrl-C; a verdict on a part of the cases would be none."""
+    if not finished:
+        raise KeyboardInterrupt
 
 
 def _step_of_fuzz(report: FuzzReport) -> Step:
@@ -136,4 +143,5 @@ def _share(selection: Selection, request: Request) -> Step:
     run = bench.measure(
         selection, request.limit_s, trust=trust, tf32=False, seed=request.seed, samples=BENCH_SAMPLES, **options
     )
+    _end_if_interrupted(run.finished)
     return share.of_bench(run)

@@ -1,6 +1,8 @@
 """Runs git; where it fails, its own first line becomes the error."""
 
 import os
+import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -8,6 +10,8 @@ from kernelgen.errors import KernelgenError
 
 # A git hook exports these: with them, every command would work on the hook's repository instead of `folder`.
 _HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
+# What git says of a repository that belongs to another user, as in a container; its advice is on later lines.
+_OWNED_BY_OTHERS = re.compile(r"detected dubious ownership in repository at '(.+)'")
 # The settings of nobody: for repositories of kernelgen's own.
 _NEUTRAL = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -37,7 +41,10 @@ def git(
     done = run(folder, *arguments, stdin=stdin, neutral=neutral, index=index)
     if done.returncode:
         messages = done.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(messages[0] if messages else f"git {arguments[0]} failed.")
+        message = messages[0] if messages else f"git {arguments[0]} failed."
+        if owned := _OWNED_BY_OTHERS.search(message):
+            message += f"; allow it: git config --global --add safe.directory {shlex.quote(owned[1])}"
+        raise GitError(message)
     return done.stdout
 
 

@@ -11,6 +11,9 @@ from kernelgen.scaffold.schema.identifiers import CPP_WORDS, PYTHON_WORDS
 # Attributes of `torch.ops.<package>`, modules of the package, and C++'s `main`.
 _TAKEN = {"default", "main", "name", "ops", "testing", "torch"}
 
+# A file system takes 255 bytes, and an op's name is a part of the names of files.
+_LONGEST = 100
+
 
 def check(name: str) -> None:
     """Refuse a name that no op can have, in any project.
@@ -31,6 +34,8 @@ def check(name: str) -> None:
             f"{name!r} cannot name an op: a name is lower-case letters, digits and single underscores, "
             "begins with a letter and does not end in an underscore (such as fused_add)."
         )
+    if len(name) > _LONGEST:
+        raise UsageError(f"An op's name has at most {_LONGEST} characters, and {name[:20]}… has {len(name)}.")
     if name in PYTHON_WORDS or name in CPP_WORDS:
         raise UsageError(f"{name!r} cannot name an op: it is reserved in Python or C++. Try {name}_op.")
     if name in _TAKEN:

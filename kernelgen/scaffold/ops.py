@@ -1,5 +1,6 @@
 """Plans the adding and removing of ops, and says which state each op is in."""
 
+import ast
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -45,7 +46,7 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
         # An update may overtake the branch that the op is added on: merged, the record names another version.
         entry = entry | {"version": project.answers["_commit"]}
     renderer = project.renderer(sorted([*project.ops, entry], key=lambda op: op["name"]))
-    names.check(name)
+    check_name(project, name)
     check_recipe(entry["recipe"], renderer)
     schema = entry.get("schema", {})
     if schema.get("takes_tensors") and not schema["dispatches"]:
@@ -53,10 +54,11 @@ def add(project: Project, entry: dict[str, Any]) -> Plan:
             f"{schema['text']} takes tensors only in lists that may be None, where PyTorch does not look for a device "
             "or a gradient; take Tensor[], which may be empty."
         )
-    _check_free(project, name)
     _check_modules(project, entry)
+    files = renderer.op(name)
+    _check_operators(project, name, files)
     plan = Plan(project.root)
-    for path, file in renderer.op(name).items():
+    for path, file in files.items():
         plan.set(path, file.content, file.executable)
     plan.set(ANSWERS_FILE, project.answers_file(renderer))
     return plan
@@ -103,7 +105,8 @@ def statuses(project: Project) -> list[Status]:
 
 def to_write(plan: Plan) -> list[str]:
     """The files of a plan with a kernel to be written: glue that calls NOT_WRITTEN, and the device code beside it."""
-    glue = {change.path for change in plan.changes if NOT_WRITTEN in (change.new or b"")}
+    sources = [change for change in plan.changes if change.path.endswith(".cpp")]
+    glue = {change.path for change in sources if NOT_WRITTEN in (change.new or b"")}
     folders = {path.rpartition("/")[0] for path in glue}
     device = {change.path for change in plan.changes if change.path.endswith(".cu")}
     return sorted(glue | {path for path in device if path.rpartition("/")[0] in folders})
@@ -111,7 +114,8 @@ def to_write(plan: Plan) -> list[str]:
 
 def kernels(plan: Plan) -> list[str]:
     """The files of a plan that define kernels."""
-    return sorted(change.path for change in plan.changes if b"__global__" in (change.new or b""))
+    sources = [change for change in plan.changes if change.path.endswith((".cu", ".cuh"))]
+    return sorted(change.path for change in sources if b"__global__" in (change.new or b""))
 
 
 def check_recipe(recipe: str, renderer: Renderer) -> None:
@@ -125,7 +129,14 @@ def check_recipe(recipe: str, renderer: Renderer) -> None:
         raise UsageError(f"There is no recipe {recipe!r}. {names.did_you_mean(recipe, known)}")
 
 
-def _check_free(project: Project, name: str) -> None:
+def check_name(project: Project, name: str) -> None:
+    """Refuse a name that no op can have, or that is taken in the project.
+
+    Raises:
+        UsageError: no op can be called that.
+        ConflictError: an op has that name, or files are where its files would be.
+    """
+    names.check(name)
     if any(op["name"] == name for op in project.ops):
         raise ConflictError(f"There is already an op {name}; take another name, or `kernelgen remove-op {name}` first.")
     if any(_on_disk(project, name)):
@@ -154,6 +165,29 @@ def _check_modules(project: Project, entry: dict[str, Any]) -> None:
                     f"{name!r} cannot name this op: {path.name.replace(neutral, name)} uses that name itself. "
                     f"Try {neutral}."
                 )
+
+
+def _check_operators(project: Project, name: str, files: dict[str, File]) -> None:
+    """Refuse an op with an operator that another op defines, such as the gradient of one in an op of that name: PyTorch
+    takes each once, and the package would not import."""
+    init = project.relative(project.op_folder(name) / "__init__.py")
+    own = _operators(files[init].content) if init in files else set()
+    for other in _folders(project):
+        for operator in sorted(own & _operators(read(project.op_folder(other) / "__init__.py") or b"")):
+            raise ConflictError(
+                f"{name} would define the operator {operator}, which the op {other} defines already; take another name."
+            )
+
+
+def _operators(source: bytes) -> set[str]:
+    """The operators that an op's `__init__.py` defines: the keys of its literal SCHEMAS."""
+    with suppress(SyntaxError, ValueError):
+        for statement in ast.parse(source).body:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+            if any(isinstance(target, ast.Name) and target.id == "SCHEMAS" for target in targets):
+                keys = getattr(statement.value, "keys", [])
+                return {key.value for key in keys if isinstance(key, ast.Constant)}
+    return set()
 
 
 def _folders(project: Project) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from kernelgen.errors import KernelgenError
+from kernelgen.errors import KernelgenError, UsageError
 from kernelgen.scaffold import journal, lock, names, record, template
 from kernelgen.scaffold.render import Renderer, parse_yaml, recipes
 from kernelgen.scaffold.template import Template
@@ -19,6 +19,10 @@ from kernelgen.scaffold.template import Template
 LAYOUT = 1
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class MissingPackageError(KernelgenError):
+    """The folder of the package that the record names is not there."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,15 @@ def _root(start: Path) -> Path:
 
 def _open(root: Path, start: Path) -> Project:
     if (root / template.ANSWERS_FILE).is_file():
-        return Project(root, _read(root / template.ANSWERS_FILE))
+        home = Project(root, _read(root / template.ANSWERS_FILE))
+        if not home.package.is_dir():
+            raise MissingPackageError(
+                f"There is no folder {home.package}, which {template.ANSWERS_FILE} names; put it back. To rename a "
+                "package: kernelgen update --data package_name=NAME"
+            )
+        return home
+    if not start.exists():
+        raise UsageError(f"There is no folder {start}.")
     raise KernelgenError(
         f"{start.resolve()} is not inside a kernelgen project (no {template.ANSWERS_FILE} there or above); "
         "change into a project, name it with --project, or stamp one with `kernelgen new DIR`."

@@ -60,5 +60,5 @@ def install(python: Path, wanted: Sequence[str]) -> None:
     if subprocess.run(line, stdout=STDERR, env=environment, check=False).returncode:
         raise KernelgenError(
             f"`{shlex.join(line)}` failed; its messages are above. "
-            f"If that Python has no pip, `{python} -m ensurepip` gives it one."
+            f"If that Python has no pip, `{shlex.quote(str(python))} -m ensurepip` gives it one."
         )

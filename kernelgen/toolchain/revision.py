@@ -27,9 +27,8 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
         prefix = text(root, "rev-parse", "--show-prefix")
         top = Path(text(root, "rev-parse", "--show-toplevel"))
     except GitError as error:
-        raise KernelgenError(
-            f"{root} is not in a git repository, so it has no other revisions; `git init` and commit first: {error}"
-        ) from None
+        cure = "; `git init` and commit first" if "not a git repository" in str(error) else ""
+        raise KernelgenError(f"No other revision of {root} can be read from git{cure}: {error}") from None
     try:
         commit = text(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except GitError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,9 @@ class BuildError(Exception):
 def sentence(error: BuildError | OSError) -> str:
     """What a person reads of an error: of a full disk or a folder that may not be written, too."""
     if isinstance(error, OSError):
-        return f"{error.strerror}: {error.filename or 'while writing'}."
+        cannot_write = error.errno in (errno.EROFS, errno.EACCES)
+        cure = "; a build writes into the project: copy it to where you may write" if cannot_write else ""
+        return f"{error.strerror}: {error.filename or 'while writing'}{cure}."
     return str(error)
 
 

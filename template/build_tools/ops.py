@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from .messages import BuildError
 from .project import Project
 
 
@@ -21,4 +22,11 @@ class Op:
 
 
 def find_ops(project: Project) -> list[Op]:
+    """The ops, sorted by name.
+
+    Raises:
+        BuildError: there is no such package, as after its folder was renamed.
+    """
+    if not project.source.is_dir():
+        raise BuildError(f"there is no folder {project.source}, the package that setup.py names; put it back.")
     return [Op(init.parent, init) for init in sorted((project.source / "ops").glob("*/__init__.py"))]

@@ -57,7 +57,17 @@ class Toolkit:
 
 
 def output_of(*command: object) -> str:
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False).stdout
+    """What a compiler prints.
+
+    Raises:
+        BuildError: it cannot be run, as a script of another machine or a file that is not executable.
+    """
+    words = [str(word) for word in command]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        cure = "point CUDA_HOME at another toolkit" if Path(words[0]).name == "nvcc" else "set CXX to another compiler"
+        raise BuildError(f"{words[0]} cannot be run ({error.strerror}); {cure}.") from error
 
 
 # ---- torch and Ninja ------------------------------------------------------------------------------------------

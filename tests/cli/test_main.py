@@ -73,6 +73,11 @@ def test_with_json_an_error_is_json_too(run, tmp_path):
         (KeyboardInterrupt(), 130, "Interrupted"),
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "No space left on device: /x/y"),
         (OSError(errno.EROFS, "Read-only file system", "/x/y"), 1, "Read-only file system: /x/y"),
+        (
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+            1,
+            "set TMPDIR to a folder",
+        ),
     ),
 )
 def test_an_interrupt_or_a_disk_s_error_is_one_line(run, monkeypatch, error, code, message):
@@ -84,6 +89,13 @@ def test_an_interrupt_or_a_disk_s_error_is_one_line(run, monkeypatch, error, cod
     assert failed.code == code
     assert message in failed.err
     assert failed.err.count("\n") == 1
+
+
+def test_a_user_without_a_home_is_given_none_of_another(run, monkeypatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert run("--version").code == 0
+    assert os.environ["HOME"] == "/"
 
 
 def test_help_imports_nothing_heavy():

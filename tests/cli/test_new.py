@@ -36,6 +36,11 @@ def test_new_makes_a_project_and_prints_what_to_type_next(checkout, run, tmp_pat
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_what_to_type_next_can_be_typed(checkout, run, tmp_path):
+    result = run("new", tmp_path / "it's mine", "--defaults", "--data", "recipes=")
+    assert f"cd '{tmp_path}/it'\"'\"'s mine'" in result.out
+
+
 def test_an_empty_folder_is_used_and_a_full_one_is_not(checkout, run, tmp_path):
     (tmp_path / "empty").mkdir()
     assert run("new", tmp_path / "empty", "--defaults", "--data", "recipes=").code == 0

@@ -31,6 +31,47 @@ def test_add_op_writes_one_folder_and_one_record(project, run):
         assert step in added.out
 
 
+@pytest.mark.parametrize(("name", "code"), [("class", 2), ("a" * 101, 2), ("elementwise", 3)])
+def test_a_name_is_refused_before_anything_is_assumed_of_the_op(project, run, name, code):
+    refused = run("add-op", name, "--schema", "(Tensor x) -> Tensor")
+    assert refused.code == code
+    assert refused.err.count("\n") == 1
+
+
+def test_an_operator_is_defined_once(project, run):
+    with_gradient = ("--schema", "(Tensor x) -> Tensor", "--shapes", "x: ... D -> ... D", "--backward", "own")
+    assert run("add-op", "gate", *with_gradient).code == 0
+    refused = run("add-op", "gate_backward", "--recipe", "elementwise")
+    assert refused.code == 3
+    assert "gate_backward would define the operator gate_backward, which the op gate defines already" in refused.err
+    assert run("add-op", "norm_backward", "--recipe", "elementwise").code == 0
+    assert "which the op norm_backward defines already" in run("add-op", "norm", *with_gradient).err
+
+
+@pytest.mark.parametrize("verb", (["list"], ["add-op", "x"], ["remove-op", "elementwise"], ["update"], ["build"]))
+def test_a_package_whose_folder_was_renamed_is_missed(project, run, verb):
+    (project / "src/my_kernels").rename(project / "src/other")
+    before = tree(project)
+    refused = run(*verb)
+    assert refused.code == 1
+    assert "src/my_kernels, which .copier-answers.yml names" in refused.err or "there is no folder src" in refused.err
+    assert tree(project) == before
+
+
+def test_a_project_that_is_not_there(run, tmp_path):
+    refused = run("list", "--project", tmp_path / "nowhere")
+    assert (refused.code, refused.err) == (2, f"kernelgen: There is no folder {tmp_path / 'nowhere'}.\n")
+
+
+def test_what_to_do_next_holds_for_the_folder_one_is_in(project, run, monkeypatch):
+    with_text_of_kernels = ("--schema", "(Tensor x) -> Tensor", "--shapes", "x: ... D -> ... D")
+    assert run("add-op", "first", *with_text_of_kernels).code == 0
+    monkeypatch.chdir(project.parent)
+    added = run("add-op", "second", "--recipe", "elementwise", "--project", project.name, "--json").json
+    here = f"{OPS}/second"
+    assert added["next"] == [f"cd {project.name}", f"edit {here}/kernel.cu", "kernelgen build", f"pytest {here}"]
+
+
 def test_add_then_remove_leaves_the_project_as_it_was(project, run):
     before = tree(project)
     assert run("add-op", "second", "--recipe", "elementwise").code == 0

@@ -4,6 +4,7 @@ import functools
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -37,6 +38,15 @@ OP = "src/lab_kernels/ops/elementwise"
 def test_the_exit_code_is_that_of_the_worst_step(outcomes, code):
     steps = [Step("fuzz", outcome, "") for outcome in outcomes]
     assert Verdict("op", Request(), steps).exit_code == code
+
+
+@pytest.mark.parametrize("step", ["_fuzz", "_share"])
+def test_ctrl_c_ends_the_verdict_and_not_one_step_of_it(monkeypatch, step):
+    ended_early = SimpleNamespace(finished=False)
+    monkeypatch.setattr(verdict, "fuzz", lambda *_, **__: ended_early)
+    monkeypatch.setattr(verdict.bench, "measure", lambda *_, **__: ended_early)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(verdict, step)(Selection(Path(), "pkg", Path(sys.executable), ["mine"]), Request())
 
 
 def report(*cases: str) -> ElementTree.Element:

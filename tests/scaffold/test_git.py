@@ -2,7 +2,9 @@
 
 import os
 
-from kernelgen.scaffold.git import text
+import pytest
+
+from kernelgen.scaffold.git import GitError, text
 from tests.conftest import commit_all
 
 
@@ -15,3 +17,12 @@ def test_a_look_at_a_repository_leaves_its_index_alone(tmp_path, monkeypatch):
     os.utime(file, (1, 1))  # By itself git would note that the content is as it was.
     assert text(tmp_path, "status", "--short") == ""
     assert index.read_bytes() == before
+
+
+def test_a_repository_of_another_user_is_named_with_the_cure(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("text")
+    commit_all(tmp_path)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    with pytest.raises(GitError, match=f"allow it: git config --global --add safe.directory {tmp_path}"):
+        text(tmp_path, "status")

@@ -126,7 +126,7 @@ def test_a_project_without_git_is_refused(own_checkout, stamp, run):
     (
         ("_commit: ", "was: ", "add the line `_commit: v"),
         ("_src_path: /", "_src_path: ", "is relative"),
-        ("_src_path: /", "_src_path: /nowhere/", "is no git repository, so nothing was changed"),
+        ("_src_path: /", "_src_path: /nowhere/", "The template cannot be read from /nowhere/"),
     ),
 )
 def test_a_project_that_cannot_say_where_it_is_from_is_refused(grown, run, old, new, says):

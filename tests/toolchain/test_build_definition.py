@@ -1,12 +1,15 @@
 """What a project's build_tools decide: architectures, files for one architecture, jobs, flags, tools."""
 
+import errno
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from build_tools import architectures, instantiations, machine, ninja, objects, sources, toolkit
-from build_tools.messages import BuildError
+from build_tools.messages import BuildError, sentence
 from build_tools.ops import find_ops
 from build_tools.request import whole_project
 from build_tools.toolkit import Toolkit, Torch
@@ -311,7 +314,31 @@ def test_the_cure_of_a_missing_toolkit_fits_the_torch(tmp_path, monkeypatch, cud
     monkeypatch.setenv("USE_CUDA", "1")
     with pytest.raises(BuildError) as refusal:
         toolkit.find_toolkit(torch, notes.append)
-    for sentence in (*notes, str(refusal.value)):
-        assert sentence.startswith("no CUDA toolkit (nvcc) was found")
-        assert says in sentence
-        assert not_said not in sentence
+    for text in (*notes, str(refusal.value)):
+        assert text.startswith("no CUDA toolkit (nvcc) was found")
+        assert says in text
+        assert not_said not in text
+
+
+def test_a_package_whose_folder_is_gone_is_no_project_without_ops(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BuildError, match="there is no folder src/"):
+        find_ops(PINS)
+
+
+def test_an_nvcc_that_cannot_be_run(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").write_text("no program")
+    with pytest.raises(BuildError, match=r"nvcc cannot be run \(Permission denied\); point CUDA_HOME at another"):
+        chosen_for(Toolkit(tmp_path, (13, 0), tmp_path / "include"))
+
+
+def test_a_project_that_cannot_be_written_is_a_sentence_with_its_cure():
+    refusal = sentence(OSError(errno.EROFS, "Read-only file system", "build/release.lock"))
+    assert refusal.endswith("build/release.lock; a build writes into the project: copy it to where you may write.")
+
+
+def test_pytest_from_a_folder_above_says_where_to_run_it(project):
+    command = [sys.executable, "-m", "pytest", "-q", "--co", "-p", "no:cacheprovider"]
+    outcome = subprocess.run(command, cwd=project.parent, capture_output=True, text=True, check=False)
+    assert f"run it there, or as `pytest {project}`" in outcome.stdout

@@ -39,7 +39,7 @@ def examine(root: Path) -> Repository:
     try:
         top = Path(git.text(root, "rev-parse", "--show-toplevel"))
     except git.GitError as error:
-        if "not a git repository" in str(error):
+        if "not a git repository (or any" in str(error):
             raise KernelgenError(_needs_commit(root)) from error
         raise KernelgenError(f"git refuses to work in {root}: {error}") from error
     head = git.text_or("", root, "rev-parse", "--verify", "--quiet", "HEAD")

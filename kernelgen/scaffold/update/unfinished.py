@@ -1,5 +1,7 @@
 """An update with conflicts: what is left to resolve, and the way back."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def finish(root: Path) -> list[str]:
     unresolved = sorted({*marked, *(set(repository.unmerged(root)) & set(facts["conflicts"]))})
     beside = [path for path in facts["beside"] if (root / path).exists()]
     if unresolved:
-        names = " ".join(unresolved)
+        names = shlex.join(os.path.relpath(root / path) for path in unresolved)
         raise ConflictError(f"Not resolved yet: {', '.join(unresolved)}. Then `git add {names}` (or `git rm`).")
     if beside:
         raise ConflictError(f"Delete {', '.join(beside)}, once you have taken over what you want of it.")

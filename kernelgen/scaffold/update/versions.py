@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -102,11 +103,13 @@ def _fetched(place: str) -> Path:
     """
     folder = template.local(place)
     if folder:
-        if not folder.is_dir() or not git.text_or("", folder, "rev-parse", "--verify", "HEAD"):
+        try:
+            git.git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+        except git.GitError as error:
             raise KernelgenError(
-                f"{place} is no git repository, so nothing was changed; write the template's address into "
-                f"`_src_path` of {ANSWERS_FILE}."
-            )
+                f"The template cannot be read from {place}, so nothing was changed ({error}); `_src_path` of "
+                f"{ANSWERS_FILE} is to hold the template's address."
+            ) from error
         return folder
     if not re.search("[:@]", place):
         raise KernelgenError(f"`_src_path: {place}` in {ANSWERS_FILE} is relative; write the template's whole address.")
@@ -135,5 +138,5 @@ def _unknown(answers: Mapping[str, Any], repository: Path) -> str:
     return (
         f"`_commit: {answers['_commit']}` in {ANSWERS_FILE} is no commit of {answers['_src_path']}, as after stamping "
         "from a checkout with uncommitted changes; write there the commit that it was at: "
-        f"git -C {repository} log --oneline"
+        f"git -C {shlex.quote(str(repository))} log --oneline"
     )

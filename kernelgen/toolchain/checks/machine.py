@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterator
@@ -102,7 +103,7 @@ def _locks() -> Iterator[Finding]:
             if not _is_open(lock):
                 text = f"{lock} has been there for {minutes:.0f} min and no process holds it"
                 text += "; torch's JIT loader hangs on it."
-                yield warning("stale lock", text, f"rm {lock}")
+                yield warning("stale lock", text, f"rm {shlex.quote(str(lock))}")
 
 
 def _is_open(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +32,14 @@ def _record(project: CheckedProject) -> Iterator[Finding]:
     folders = {init.parent.name for init in project.package.glob("ops/*/__init__.py")}
     recorded, answers = set(project.recorded_ops), ".copier-answers.yml"
     for name in sorted(recorded - folders):
-        text = f"{answers} lists the op {name}, and there is no folder ops/{name}."
-        yield warning("ops", text, f"kernelgen doctor --fix, or git checkout -- {project.package}/ops/{name}")
+        folder = project.package / "ops" / name
+        checkout = f"git checkout -- {shlex.quote(str(folder))}"
+        if folder.is_dir():
+            text = f"ops/{name} has no __init__.py, so it is no op: it is not built and cannot be called."
+            yield warning("ops", text, f"{checkout}/__init__.py, or kernelgen remove-op {name} --force")
+        else:
+            text = f"{answers} lists the op {name}, and there is no folder ops/{name}."
+            yield warning("ops", text, f"kernelgen doctor --fix, or {checkout}")
     for name in sorted(folders - recorded):
         text = f"ops/{name} is built, and {answers} does not list it, so no template update reaches it."
         yield warning("ops", text, f"nothing, if you wrote it without kernelgen; else git checkout -- {answers}")
@@ -51,7 +58,8 @@ def _libraries(project: CheckedProject, python: Path | None) -> Iterator[Finding
         yield warning("libraries", text, BUILD)
     missing = _missing(project, python) if python else {}
     if problem := missing.get("import"):
-        cure = f"cd {project.package.parent} && {python} -c 'import {project.package.name}'"
+        folder, run = shlex.quote(str(project.package.parent)), shlex.quote(str(python))
+        cure = f"cd {folder} && {run} -c 'import {project.package.name}'"
         yield error("import", f"{project.package.name} does not import: {problem}", cure)
         return
     for backend in present:
