@@ -14,12 +14,48 @@ torch = pytest.importorskip("torch")
 from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
 from kernelgen.worker.trace import traced  # noqa: E402
 from kernelgen.worker.trace.evaluate import evaluate  # noqa: E402
+from kernelgen.worker.trace.function import load  # noqa: E402
 from kernelgen.worker.trace.graph import Sample  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
 from tests.conftest import locked, shared_folder  # noqa: E402
 
 POINTWISE = Path(__file__).with_name("functions_to_trace.py")
 ROWS = POINTWISE.with_name("row_functions_to_trace.py")
+
+HELPERS = """
+import functools
+import torch
+from torch import Tensor
+
+FACTOR = torch.tensor(0.7)
+TABLE = torch.tensor([0.1, 0.2, 0.3, 0.4])
+
+def doubled(function):
+    @functools.wraps(function)
+    def inner(x):
+        return 2 * function(x)
+    return inner
+
+@doubled
+def helper(x):
+    return x.sin()
+
+@torch.no_grad()
+def largest(x):
+    return x.abs().amax(-1, keepdim=True)
+
+def twice(x: Tensor) -> Tensor:
+    return helper(x)
+
+def held(x: Tensor) -> Tensor:
+    return x / largest(x)
+
+def scaled(x: Tensor) -> Tensor:
+    return x * FACTOR
+
+def looked_up(x: Tensor) -> Tensor:
+    return x * TABLE
+"""
 
 
 def names_in(path: Path) -> list[str]:
@@ -383,6 +419,16 @@ def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path)
         ("return xs[0] + xs[1]", "xs: list[Tensor]", "xs, which is a Tensor[]"),
         ("return x.double()", "x: Tensor", "a result of dtype float64"),
         ("return x + torch.rand_like(x)", "x: Tensor", "the operator aten.rand_like"),
+        ("return x / x.max().item()", "x: Tensor", "a number that Python reads from a tensor, as by item()"),
+        ("return x.view(torch.int32)", "x: Tensor", "the operator aten.view.dtype"),
+        ("return x.to(torch.bfloat16).to(x.dtype) * 2", "x: Tensor", "a cast to bfloat16 in between"),
+        ("return x.clamp(min=torch.finfo(x.dtype).tiny).log()", "x: Tensor", "another one for each dtype"),
+        ("return x // 3.0", "x: Tensor", "aten.floor_divide, which has no derivative in PyTorch"),
+        (
+            "m = torch.arange(x.size(1))[None, :] < n[:, None]\n    return (x * m.unsqueeze(-1)).sum(1) / n[:, None]",
+            "x: Tensor, n: Tensor",
+            "the operator aten.arange",
+        ),
     ],
 )
 def test_what_was_in_the_way_is_named(tmp_path, body, signature, reason):
@@ -493,3 +539,32 @@ def test_more_scalars_than_samples_are_told_apart(tmp_path):
     facts = trace_text(tmp_path, "return x * a + b - c * x.exp() + d * (x * e) + f", f"x: Tensor, {scalars}")
     used = {a["scalar"] for n in facts["paths"][0]["forward"]["nodes"] for a in n["arguments"] if "scalar" in a}
     assert used == set("abcdef")
+
+
+def test_decorators_of_helpers_are_part_of_the_function(tmp_path):
+    file = tmp_path / "helpers.py"
+    file.write_text(HELPERS)
+    twice, held = (json.loads(new_trace(file, name))["paths"][0] for name in ("twice", "held"))
+    assert [node["op"] for node in twice["forward"]["nodes"]] == ["sin", "mul"]
+    assert [node["op"] for node in held["backward"]["nodes"]] == ["abs", "row_amax", "div"]
+
+
+def test_a_number_of_the_file_is_a_constant_and_a_table_is_refused(tmp_path):
+    file = tmp_path / "helpers.py"
+    file.write_text(HELPERS)
+    (node,) = json.loads(new_trace(file, "scaled"))["paths"][0]["forward"]["nodes"]
+    assert node["arguments"][1]["constant"] == 0.7
+    with pytest.raises(RefusedError, match="TABLE, a tensor of 4 numbers in its file"):
+        new_trace(file, "looked_up")
+
+
+def test_a_whole_quotient_is_of_integers(tmp_path):
+    assert trace_text(tmp_path, "return x // 3")["assumption"]["guessed"] == {"x": "int64"}
+    assert trace_text(tmp_path, "return (x & 15) * 0.1")["paths"][0]["backward"] is None
+
+
+def test_an_argument_may_be_called_as_what_cuts(tmp_path):
+    file = tmp_path / "named.py"
+    file.write_text("def f(x: 'Tensor', narrow: float, stack: float):\n    return x * narrow + stack\n")
+    arguments = [{"name": "x"}, {"name": "narrow"}, {"name": "stack"}]
+    assert not load(file.read_text(), "f", arguments).may_cut

@@ -10,7 +10,7 @@ in the way.
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from kernelgen.worker.trace.function import Function, load
 from kernelgen.worker.trace.graphs import graphs_of
 from kernelgen.worker.trace.groups import of_groups
 from kernelgen.worker.trace.refusals import (
+    OF_INTEGERS,
     TAKES_INTEGERS,
     UNKNOWN_OPERATOR,
     AnySizeError,
@@ -83,14 +84,19 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _of_dtypes(request, said, {})
     except RefusedError as refused:
-        if str(refused) != TAKES_INTEGERS or request.get("calls") is not None:
+        if str(refused) not in OF_INTEGERS or request.get("calls") is not None:
             raise
         for guessed in of_integers(arguments, said, request["source"]):
-            try:
-                return _of_dtypes(request, said, guessed)
-            except RefusedError:
-                continue
+            with suppress(RefusedError):
+                facts = _of_dtypes(request, said, guessed)
+                if str(refused) == TAKES_INTEGERS or _returns_integers(facts):
+                    return facts
         raise
+
+
+def _returns_integers(facts: dict[str, Any]) -> bool:
+    """Whether no result is of floating-point numbers, as what is computed of those by `//` would be."""
+    return not any("float" in output["dtype"] for output in facts["paths"][0]["forward"]["outputs"])
 
 
 def _of_dtypes(request: dict[str, Any], said: dict[str, str], guessed: dict[str, str]) -> dict[str, Any]:
@@ -121,6 +127,9 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
     function = load(request["source"], request["function"], arguments)
     if function.asks_device:
         raise FinalError(f"the question where a tensor lies, in `{function.line(function.asks_device)}`", 7)
+    for name, table in function.tables.items():
+        numbers = f"a tensor of {table.numel()} numbers in its file"
+        raise FinalError(f"{name}, {numbers}, which kernels take as an argument", 7)
     search = _Search(function, request.get("calls"))
     begin = time.process_time()
     for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
@@ -145,7 +154,7 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
             return facts
     reason = search.reason()
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
-        raise RefusedError(f"the operator {name}", UNKNOWN_OPERATOR)
+        raise RefusedError(name, UNKNOWN_OPERATOR)
     raise reason
 
 
@@ -281,7 +290,8 @@ def _may_be_of_vectors(facts: dict[str, Any]) -> bool:
 
 
 def foreign_operator(function: Function, arguments: Arguments, recipes: list[str]) -> str | None:
-    """The first operator of the function, as its author knows it, that is neither pointwise nor a reduction."""
+    """A phrase for the first operator of the function, as its author knows it, that is neither pointwise nor a
+    reduction."""
     for assumption in assumptions(arguments, recipes):
         try:
             return unknown_operator(function, assumption.sample(0))

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import Sample, constant
-from kernelgen.worker.trace.operators import COMPARISONS, PLACED, SAME, operator_of, spelled
+from kernelgen.worker.trace.operators import COMPARISONS, PLACED, SAME, in_words, operator_of, spelled
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
@@ -60,9 +60,9 @@ class CoordinatesReader(Reader):
         others = [self._argument(tensor)] if name == "gather" else [self._argument(node.args[3]), self.known[tensor]]
         # Of more rows than columns, some would lack their element.
         if not is_own or rank != 2 or self.sample.shape[-1] != self.sample.shape[-2]:
-            raise RefusedError(f"the operator {spelled(node.target)} at places that are coordinates", UNKNOWN_OPERATOR)
+            raise RefusedError(f"{in_words(node.target)} at places that are coordinates", UNKNOWN_OPERATOR)
         if name != "gather" and others[1].get("constant") != 0:
-            raise RefusedError(f"the operator {spelled(node.target)} on other numbers than zeros", UNKNOWN_OPERATOR)
+            raise RefusedError(f"{in_words(node.target)} on other numbers than zeros", UNKNOWN_OPERATOR)
         value = node.meta["val"]
         wide = value.new_empty(()).expand(self.sample.shape)
         is_there = self._add("eq", [_coordinate(-1), _coordinate(-2)], wide.bool(), None, "element")
@@ -110,7 +110,7 @@ class CoordinatesReader(Reader):
         is_line = all(sum(size > 1 for size in shape) == 1 for shape in (before, after))
         if is_line and math.prod(before) == math.prod(after) and -len(after) in _DIMENSIONS:
             return self._along(known, -len(after))
-        raise RefusedError(f"the operator {spelled(node.target)} of what depends on coordinates", UNKNOWN_OPERATOR)
+        raise RefusedError(f"{in_words(node.target)} of what depends on coordinates", UNKNOWN_OPERATOR)
 
     def _along(self, known: dict[str, Any], dim: int) -> dict[str, Any]:
         """What is computed of the coordinates of one dimension, along another one."""

@@ -7,16 +7,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample
-from kernelgen.worker.trace.operators import decompositions, operator_of, spelled
+from kernelgen.worker.trace.operators import decompositions, in_words, operator_of
 
 
 def unknown_operator(function: Function, sample: Sample) -> str | None:
-    """The first operator of the function, as its author knows it, that is neither pointwise nor known here, nor taken
-    apart into such. A view is named only where nothing else is in the way."""
+    """A phrase for the first operator of the function, as its author knows it, that is neither pointwise nor known, nor
+    taken apart into such. A view is named only where nothing else is in the way."""
     operators = _ForeignOperators()
     with operators:
         function.call(*sample.values.values())
-    return next((spelled(func) for func, is_view in sorted(operators.seen, key=lambda seen: seen[1])), None)
+    return next((in_words(func) for func, is_view in sorted(operators.seen, key=lambda seen: seen[1])), None)
 
 
 class _ForeignOperators(TorchDispatchMode):

@@ -28,6 +28,11 @@ _LARGEST_BOUND = 4096
 _PERMUTING = {"mT", "movedim", "permute", "swapaxes", "swapdims", "transpose"}
 # What gives a tensor dimensions of size 1.
 _WIDENING = {"unsqueeze", "reshape", "view"}
+# Decorators of helpers that do not change what these compute, and that a trace cannot pass.
+_RUNNING = {
+    *("_dynamo", "beartype", "cache", "compile", "compiler", "custom_op", "ignore", "jaxtyped", "lru_cache", "script"),
+    *("script_if_tracing", "typechecked", "unused"),
+}
 # What asks where tensors lie.
 _DEVICES = {"is_cpu", "is_cuda", "is_meta", "get_device"}
 # The function that the instrumented source calls after each assignment.
@@ -61,6 +66,7 @@ class Function:
         self.asks_device: int | None = None  # The line in which it asks where its tensors lie.
         self.asks_rank = False  # Whether something asks how many dimensions there are.
         self.takes_classes = False  # Whether it has a loss that takes classes as well as probabilities.
+        self.tables: dict[str, Tensor] = {}  # The tensors of several numbers that its file holds.
         self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
@@ -107,6 +113,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     scope |= {_NOTE: function.note, _LITERAL: literal, _INDEX: index, _SLICE: sliced}
     exec(compile(tree, SOURCE, "exec"), scope)
     notes_functions(scope)
+    function.tables = {name: value for name, value in scope.items() if isinstance(value, Tensor) and value.numel() != 1}
     plain = scope[name]
     names = [argument["name"] for argument in arguments]
 
@@ -268,9 +275,12 @@ def _is_none(node: ast.AST) -> bool:
 
 
 def _words(tree: ast.AST) -> set[str]:
-    """The names and attributes in a source."""
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return attributes | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    """The attributes in a source, and the names that it does not bind itself: an argument may be called `narrow`."""
+    nodes = list(ast.walk(tree))
+    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return attributes | ({node.id for node in nodes if isinstance(node, ast.Name)} - own)
 
 
 class _Notes(ast.NodeTransformer):
@@ -278,7 +288,7 @@ class _Notes(ast.NodeTransformer):
     meet."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        node.decorator_list = []
+        node.decorator_list = [decorator for decorator in node.decorator_list if not _words(decorator) & _RUNNING]
         self.generic_visit(node)
         return node
 

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.cut import WHOLE, Cut
-from kernelgen.worker.trace.operators import spelled
+from kernelgen.worker.trace.operators import in_words
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 from kernelgen.worker.trace.split import Split
 
@@ -190,7 +190,7 @@ def filled(name: str, node: fx.Node) -> dict[str, Any]:
     values = {"zeros_like": 0.0, "ones_like": 1.0, "zeros": 0.0, "ones": 1.0}
     value = values.get(name, node.args[0] if name == "scalar_tensor" else node.args[-1])
     if not isinstance(value, (bool, int, float)):
-        raise RefusedError(f"the operator {spelled(node.target)}", 2)
+        raise RefusedError(in_words(node.target), 2)
     is_bool = node.meta["val"].dtype == torch.bool
     return constant(bool(value) if is_bool else float(value))
 

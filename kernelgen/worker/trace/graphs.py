@@ -24,7 +24,7 @@ from kernelgen.worker.trace.sizes import (
     takes_short_rows,
     vectors,
 )
-from kernelgen.worker.trace.surroundings import refuse_other_paths
+from kernelgen.worker.trace.surroundings import depends_on_dtype, refuse_other_paths
 from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
 from kernelgen.worker.trace.tracing import trace
 
@@ -139,6 +139,7 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     # A result of 8 bits has none that anybody means: PyTorch rounds what comes back through the cast to 8 bits.
     has_gradient = not any(output["dtype"] in FLOAT8.values() for output in forward["outputs"])
     has_gradient = has_gradient and any(output["dtype"] == "float" for output in forward["outputs"])
+    has_gradient = has_gradient and "float" in assumption.dtypes.values()
     if has_gradient and not assumption.composed:
         try:
             cuts = [Cut(**cut) for cut in forward.get("cuts", [])]
@@ -162,8 +163,20 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError("groups of which nothing is computed", 1)
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
-    check(function, assumption, forward, backward)
+    _check(assumption, function, forward, backward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _check(
+    assumption: Assumption, function: Function, forward: dict[str, Any], backward: dict[str, Any] | None
+) -> None:
+    """Raises RefusedError where the graphs are not the function, and says why if dtypes tell."""
+    try:
+        check(function, assumption, forward, backward)
+    except RefusedError as refused:
+        if reason := depends_on_dtype(function, assumption.sample(0)):
+            raise type(refused)(reason, refused.progress) from refused
+        raise
 
 
 def _tells_groups(assumption: Assumption, forward: dict[str, Any]) -> bool:

@@ -58,6 +58,8 @@ def operator_of(target: Callable[..., Any]) -> str | None:
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return None
     name = target._schema.name.partition("::")[2]
+    if target is torch.ops.aten.view.dtype:
+        return None  # The bits of its elements, read as others.
     if name.startswith("empty"):
         return "zeros"  # A decomposition fills what it makes.
     name = _SYNONYMS.get(name, name)
@@ -90,3 +92,10 @@ def decompositions_but_moves() -> dict[Any, Any]:
 def spelled(target: Callable[..., Any]) -> str:
     """An operator's name as its author knows it: without the common overloads."""
     return str(target).removesuffix(".default").removesuffix(".Tensor")
+
+
+def in_words(target: Callable[..., Any]) -> str:
+    """The same as a phrase that ends a sentence."""
+    if target is torch.ops.aten._local_scalar_dense.default:
+        return "a number that Python reads from a tensor, as by item()"
+    return f"the operator {spelled(target)}"

@@ -25,7 +25,7 @@ from kernelgen.worker.trace.graph import (
     order_of,
     refuse_other_dtype,
 )
-from kernelgen.worker.trace.operators import BINARY, CASTS, FILLED, MOVES, REDUCTIONS, UNARY, operator_of, spelled
+from kernelgen.worker.trace.operators import BINARY, CASTS, FILLED, MOVES, REDUCTIONS, UNARY, in_words, operator_of
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
@@ -103,7 +103,7 @@ class PartsReader(Reader):
             return self._named(node, self._moved(node))
         name, value = operator_of(node.target), node.meta["val"]
         if name is None or not isinstance(value, Tensor):
-            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
         if name in FILLED:
             return self._new_lane(filled(name, node), value.shape)
         if name == "broadcast_in_dim":
@@ -122,7 +122,7 @@ class PartsReader(Reader):
         if name in _JOINED:
             return self._taken_together(name, node)
         if torch.Tag.pointwise not in node.target.tags and name not in (*CASTS, *UNARY, *BINARY):
-            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
         return self._computed(node)
 
     def _refuse_single_elements(self, name: str, node: fx.Node) -> None:
@@ -177,7 +177,7 @@ class PartsReader(Reader):
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda argument: self.numbers[argument])
         name = operator_of(node.target) or node.target._schema.name.partition("::")[2]
         if name in _TURNING and all(node.args[0].meta["val"].shape[dim] == 1 for dim in args[-1]):
-            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)  # Of more, it would matter.
+            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)  # Of more, it would matter.
         if name in ("view", "_unsafe_view"):  # Of numbers that may lie otherwise than the elements do.
             return args[0].reshape(args[1])
         if name in ("clone", "contiguous"):
@@ -233,21 +233,21 @@ class PartsReader(Reader):
     def _meeting(self, node: fx.Node, numbers: list[Tensor]) -> tuple[list[Tensor], Tensor]:
         """The lanes of each tensor of numbers, and the places, which are the same in all."""
         if len(numbers) > _MOST_LANES:
-            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
         anywhere = torch.tensor([_is_anywhere(lane) for lane in self.lanes])
         lanes = [tensor // self.size for tensor in numbers]
         places = torch.full(numbers[0].shape, -1)
         for tensor, lane in zip(numbers, lanes, strict=True):
             own = torch.where(anywhere[lane], -1, tensor % self.size)
             if ((own >= 0) & (places >= 0) & (own != places)).any():
-                raise RefusedError(f"the operator {spelled(node.target)} of elements of other places", 2)
+                raise RefusedError(f"{in_words(node.target)} of elements of other places", 2)
             places = torch.where(own >= 0, own, places)
         return lanes, places
 
     def _combinations(self, node: fx.Node, lanes: list[Tensor]) -> list[tuple[int, ...]]:
         combinations = list(dict.fromkeys(zip(*(lane.flatten().tolist() for lane in lanes), strict=True)))
         if len(combinations) > _MOST_LANES:
-            raise RefusedError(f"the operator {spelled(node.target)}", UNKNOWN_OPERATOR)
+            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
         return combinations
 
     def _named(self, node: fx.Node, numbers: Any) -> Any:

@@ -76,6 +76,14 @@ def _computes_in_narrow_dtypes(function: Function, sample: Sample) -> bool:
     return bool(dtypes.seen & {torch.float32, torch.float16, torch.bfloat16})
 
 
+def narrow_dtype(function: Function, sample: Sample) -> str | None:
+    """The dtype of 16 bits that something in the function is of, for arguments of float32; None where nothing is."""
+    with _Dtypes() as dtypes:
+        function.call(*sample.values.values())
+    narrow = dtypes.seen & {torch.float16, torch.bfloat16}
+    return str(narrow.pop()).removeprefix("torch.") if narrow else None
+
+
 def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backward: dict[str, Any] | None) -> bool:
     """Whether the function's results and gradients are those of the graphs in float64."""
     leaves = leaves_of(sample.values)

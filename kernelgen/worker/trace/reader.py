@@ -29,6 +29,7 @@ from kernelgen.worker.trace.operators import (
     SAME,
     SCANS,
     TURNED,
+    in_words,
     operator_of,
     spelled,
 )
@@ -94,7 +95,7 @@ class Reader(RowOperators):
     def _attribute(self, node: fx.Node) -> dict[str, Any]:
         value = getattr(node.graph.owning_module, node.target)
         if not isinstance(value, Tensor) or value.numel() != 1:
-            raise RefusedError("a constant tensor", 1)
+            raise RefusedError("a constant tensor of several numbers, which kernels take as an argument", 1)
         return constant(_as_written(value))
 
     def _call(self, node: fx.Node) -> dict[str, Any]:
@@ -104,12 +105,12 @@ class Reader(RowOperators):
             return self._noted(node, self._places(node))
         name = operator_of(node.target)
         if name is None:
-            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+            raise RefusedError(in_words(node.target), 2)
         value = node.meta["val"]
         if name in ("max", "min") and isinstance(value, tuple):
             return self._with_place(name, node, value)
         if not isinstance(value, Tensor):
-            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+            raise RefusedError(in_words(node.target), 2)
         if name in SAME or (name in PICKED and value.numel() == node.args[0].meta["val"].numel()):
             return self._noted(node, self._same(node, value))
         if name in PERMUTED:
@@ -133,13 +134,13 @@ class Reader(RowOperators):
         if name in PLACED:
             return self._placed(name, node, value)
         if name in PICKED:
-            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+            raise RefusedError(in_words(node.target), 2)
         return self._pointwise(name, node, value)
 
     def _permuted(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
         """The same elements, whose dimensions come in another order: no two are of one size, so what meets tells."""
         if len(set(self.sample.shape)) < len(self.sample.shape):
-            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+            raise RefusedError(in_words(node.target), 2)
         return self._same(node, value)
 
     def _masked(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
@@ -149,7 +150,7 @@ class Reader(RowOperators):
         is_of_all = mask.get("dtype") == "bool" and indices[0].meta["val"].shape == value.shape
         adds = node.args[3] if len(node.args) > 3 else node.kwargs.get("accumulate", False)
         if not is_of_all or adds or not isinstance(number, fx.Node) or number.meta["val"].numel() != 1:
-            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+            raise RefusedError(in_words(node.target), 2)
         return self._add("where", [mask, self.known[number], self.known[tensor]], value)
 
     def _pointwise(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
@@ -160,7 +161,7 @@ class Reader(RowOperators):
         if name == "polygamma":
             order, *arguments = arguments
             if order["constant"] not in _POLYGAMMAS:
-                raise RefusedError(f"the operator {spelled(node.target)} of order {order['constant']:g}", 2)
+                raise RefusedError(f"{in_words(node.target)} of order {order['constant']:g}", 2)
             name = _POLYGAMMAS[order["constant"]]
         if name in ("add", "sub") and keywords.get("alpha", 1) != 1:
             arguments[1] = self._add("mul", [arguments[1], self._argument(keywords["alpha"])], value)
@@ -175,6 +176,8 @@ class Reader(RowOperators):
             name, arguments = "mul", [arguments[0], arguments[0]]
         if rounding and value.dtype in INTEGERS:
             return self._add(f"{rounding}_divide", arguments, value, self.names.get(node.name))
+        if name in ("lt", "le", "gt", "ge"):
+            _refuse_sizes_of_truth_values(arguments)
         result = self._add(name, arguments, value, self.names.get(node.name))
         if rounding:
             result = self._add(rounding, [result], value, self.names.get(node.name))
@@ -186,7 +189,7 @@ class Reader(RowOperators):
             return name.replace("bitwise_", "logical_")
         if name == "logical_not" or (name.startswith("bitwise_") and value.dtype in INTEGERS):
             return name
-        raise RefusedError(f"the operator {spelled(node.target)} of numbers", 2)
+        raise RefusedError(f"{in_words(node.target)} of numbers", 2)
 
     def _clamped(self, name: str, node: fx.Node, value: Tensor) -> dict[str, Any]:
         low, high = {"clamp": (1, 2), "clamp_min": (1, 9), "clamp_max": (9, 1)}[name]
@@ -213,7 +216,7 @@ class Reader(RowOperators):
         if "spread" in (before, after) and known["kind"] in ("element", "row", "scalar"):
             return known  # Of a tensor that is repeated: it has no other dimensions, as distinct sizes tell.
         if before not in (after, "scalar") and not stretched:
-            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+            raise RefusedError(in_words(node.target), 2)
         return known if before in (after, "scalar") else known | {"kind": before}
 
     def _cast(self, node: fx.Node, value: Tensor) -> dict[str, Any]:
@@ -233,6 +236,13 @@ class Reader(RowOperators):
         if target == "bool":
             return self._add("ne", [known, constant(0.0)], value)
         return self._add("to_float", [known], value)
+
+
+def _refuse_sizes_of_truth_values(arguments: list[dict[str, Any]]) -> None:
+    """Truth values that are larger or smaller than a place, or than other numbers, are numbers."""
+    names = [argument["input"] for argument in arguments if argument["dtype"] == "bool" and "input" in argument]
+    if names and not any("constant" in argument for argument in arguments):
+        raise RefusedError(f"that {names[0]} is compared as a number", 1)
 
 
 def _as_written(value: Tensor) -> float | bool:

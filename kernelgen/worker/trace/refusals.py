@@ -1,8 +1,16 @@
 """Why no kernel can be written of a function, in phrases that end a sentence."""
 
+import re
+
 TAKES_INTEGERS = "that it takes integers where floating-point numbers were assumed; write their dtype as --shapes"
 # How far a trace came that met an operator that is unknown here.
 UNKNOWN_OPERATOR = 2
+
+
+# An operator that is hardly meant of floating-point numbers.
+_UNDERIVED = "the operator aten.{}, which has no derivative in PyTorch"
+# After which integers are assumed.
+OF_INTEGERS = (TAKES_INTEGERS, _UNDERIVED.format("floor_divide"))
 
 
 class RefusedError(Exception):
@@ -66,7 +74,12 @@ def of_call(error: Exception, cut_from_front: tuple[str, str] | None) -> Refused
 
 def phrase(error: Exception) -> str:
     """A phrase that says why a function could not be traced."""
-    text = _first_line(error)
     if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
-        return f"a branch or a value in Python that depends on the tensors' elements ({text})"
+        return "a branch or a value in Python that depends on the tensors' elements"
     return raised(error, "traced")
+
+
+def underived(error: Exception) -> str | None:
+    """A phrase for the operator of a function whose gradient PyTorch does not know."""
+    operator = re.search(r"derivative for aten::(\w+) is not implemented", str(error))
+    return operator and _UNDERIVED.format(operator[1])

@@ -8,7 +8,7 @@ from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import constant
 from kernelgen.worker.trace.node_writer import NodeWriter
-from kernelgen.worker.trace.operators import SCANS, spelled
+from kernelgen.worker.trace.operators import SCANS, in_words
 from kernelgen.worker.trace.refusals import OtherRowsError, RefusedError
 
 
@@ -130,7 +130,7 @@ class RowOperators(NodeWriter):
         if all(shape[dim] == 1 for dim in dims) or known["kind"] in ("scalar", "total"):
             return known
         if known["kind"] != "element" or len(shape) != len(self.sample.shape) or len(dims) != 1:
-            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+            raise RefusedError(in_words(node.target), 2)
         if dims != set(self.sample.dims):
             raise OtherRowsError("flip along another dimension than others", tuple(dims))
         return known | {"turned": not known.get("turned", False)}
@@ -143,7 +143,7 @@ class RowOperators(NodeWriter):
             self.sample.dims == (dim % max(1, len(shape)),) and place["kind"] == "row" and place["dtype"] == "int"
         )
         if not is_of_row or self.known[tensor]["kind"] not in ("element", "scalar"):
-            raise RefusedError(f"the operator {spelled(node.target)}", 2)
+            raise RefusedError(in_words(node.target), 2)
         element = index.meta["val"].new_empty(()).expand(shape)  # Of the right shape, for _add.
         is_there = self._add("eq", [{"place": True, "dtype": "int", "kind": "element"}, place], element.bool())
         others = self._checked_zero(place, value)
@@ -152,14 +152,14 @@ class RowOperators(NodeWriter):
             chosen = self._add("where", [is_there, self._argument(tensor), others], wide)
             return self._add("row_sum", [chosen], value, self.names.get(node.name), "row")
         if self.known[tensor].get("constant") != 0.0:
-            raise RefusedError(f"the operator {spelled(node.target)} on other numbers than zeros", 2)
+            raise RefusedError(f"{in_words(node.target)} on other numbers than zeros", 2)
         return self._add("where", [is_there, self._argument(node.args[3]), others], value)
 
     def _places(self, node: fx.Node) -> dict[str, Any]:
         """The places of a row's elements, which arange is where it counts these."""
         start, step, value = node.kwargs["start"], node.kwargs["step"], node.meta["val"]
         if len(self.sample.dims) != 1 or value.numel() != self.sample.columns or step != 1:
-            raise RefusedError(f"the operator {spelled(node.target)} of other sizes than rows have", 2)
+            raise RefusedError(f"{in_words(node.target)} of other sizes than rows have", 2)
         places = {"place": True, "dtype": "int", "kind": "column"}
         return self._add("add", [places, constant(start)], value) if start else places
 

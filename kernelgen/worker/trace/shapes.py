@@ -38,7 +38,7 @@ def refuse_matrices(function: Function, assumption: Any) -> None:
             if _is_repeated(function, sample, name, results) or all(result.numel() == 1 for result in results):
                 continue
             operator = unknown_operator(function, sample)
-            what = f"the operator {operator}, where" if operator else "that"
+            what = f"{operator}, where" if operator else "that"
             raise MatrixError(f"{what} {name} has two dimensions", SHAPES_ARE_OTHERS)
 
 
@@ -83,7 +83,7 @@ def refuse_other_shapes(
                     operator = unknown_operator(function, replace(sample, values=values))
                 except Exception:  # The function does not take these shapes either.
                     operator = None
-                reason = f"the operator {operator}" if operator else f"that {name} has the shape {shapes[name]}"
+                reason = operator or f"that {name} has the shape {shapes[name]}"
                 raise RefusedError(reason, SHAPES_ARE_OTHERS)
         if [tuple(result.shape) for result in function.results(values)] != [tuple(shape) for shape in call["results"]]:
             raise RefusedError("that --shapes is not what it returns", RESULTS_ARE_OTHERS)

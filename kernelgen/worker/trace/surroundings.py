@@ -12,8 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 from kernelgen.worker.trace.comparison import same_values
 from kernelgen.worker.trace.function import Function
-from kernelgen.worker.trace.graph import has_gradient
+from kernelgen.worker.trace.graph import Sample, has_gradient
 from kernelgen.worker.trace.operators import CASTS, SAME, spelled
+from kernelgen.worker.trace.precision import narrow_dtype
 from kernelgen.worker.trace.refusals import RefusedError
 
 _NARROW = (torch.bfloat16, torch.float16)
@@ -34,6 +35,16 @@ def refuse_other_paths(function: Function, assumption: Any) -> None:
             raise RefusedError(f"another path that it takes for {name}", 4)
         if any(not _are_alike(a, b, dtype) for (_, a), (_, b) in zip(path, other, strict=True)):
             raise RefusedError(f"a number that is another one for {name}, as those of torch.finfo are", 4)
+
+
+def depends_on_dtype(function: Function, sample: Sample) -> str | None:
+    """A phrase for what no kernel has: a number that is of the arguments' dtype, or a dtype of 16 bits in between."""
+    if dtype := narrow_dtype(function, sample):
+        return f"a cast to {dtype} in between, as kernels round nothing but their results"
+    narrow, wide = (_path(function, sample.values, dtype) for dtype in (torch.float32, torch.float64))
+    if [operator for operator, _ in narrow] == [operator for operator, _ in wide] and str(narrow) != str(wide):
+        return "a number that is another one for each dtype, as those of torch.finfo are"
+    return None
 
 
 def _refuse_layouts(function: Function, values: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from kernelgen.worker.trace.graph import Graph, Sample, has_gradient, is_differe
 from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves
 from kernelgen.worker.trace.parts import PartsReader
 from kernelgen.worker.trace.reader import Reader
-from kernelgen.worker.trace.refusals import RefusedError, phrase
+from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, FinalError, RefusedError, phrase, underived
 from kernelgen.worker.trace.scalars import Numbers
 
 
@@ -103,13 +103,20 @@ def _traced(
     table = decompositions() if sample.cuts is None else decompositions_but_moves()
     function.on_name = note
     try:
-        return make_fx(call, decomposition_table=table, tracing_mode="fake")(*values).graph, names
+        return _make_fx(call, table)(*values).graph, names
     except RefusedError:
         raise
     except Exception as error:
+        if operator := underived(error):
+            raise FinalError(operator, UNKNOWN_OPERATOR) from error
         raise RefusedError(phrase(error), 0) from error
     finally:
         function.on_name = None
+
+
+def _make_fx(call: Callable[..., Any], table: dict[Any, Any]) -> Callable[..., fx.GraphModule]:
+    """A number may be a tensor that the function's file holds, which is none of the trace's."""
+    return make_fx(call, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)
 
 
 def _kind(sample: Sample, output: Tensor) -> str:
