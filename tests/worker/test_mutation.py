@@ -48,7 +48,7 @@ def fault_of_timing(function, **names) -> str:
         timed.sample(OP)
         if fault := timed.check().fault:
             return fault
-    return timed.check_afterwards() or ""
+    return timed.check_afterwards().fault or ""
 
 
 def fault_of_fuzzing(function, **case) -> str:

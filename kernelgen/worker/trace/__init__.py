@@ -44,7 +44,8 @@ from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.sizes import refuse_unread_parts
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
-_MOST_SECONDS = 4  # Of processor time.
+_MOST_SECONDS = 4  # Of processor time, under dtypes that are guessed at once.
+_MOST_SECONDS_OF_GUESSES = 8  # After so many, no other dtypes are guessed.
 # Under so many assumptions a function takes another path before it is refused: each takes a second to see it.
 _MOST_PATHS = 3
 
@@ -76,6 +77,7 @@ def _one_thread() -> Iterator[None]:
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
     """The same; of dtypes that names tell, of floating-point numbers, or else of integers."""
     arguments, said = request["arguments"], request.get("said") or {}
+    begin = time.process_time()
     if (named := by_name(arguments, said)) and request.get("calls") is None:
         try:
             return _of_dtypes(request, said, named)
@@ -87,6 +89,8 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
         if str(refused) not in OF_INTEGERS or request.get("calls") is not None:
             raise
         for guessed in of_integers(arguments, said, request["source"]):
+            if time.process_time() - begin > _MOST_SECONDS_OF_GUESSES:
+                break
             with suppress(RefusedError):
                 facts = _of_dtypes(request, said, guessed)
                 if str(refused) == TAKES_INTEGERS or _returns_integers(facts):
