@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker.judge import arena, bystanders, noise, results, trusted
+from kernelgen.worker.judge import arena, bystanders, noise, op_process, results, trusted
 from kernelgen.worker.judge.arena import CpuArena, Place
 from kernelgen.worker.judge.case import RAN_S
 from kernelgen.worker.judge.op_process import CallError, OpProcess, RaisedError, descendants, signal_all
@@ -155,6 +155,27 @@ def test_what_a_process_computes_while_it_is_stopped_is_seen(tmp_path):
         assert process.ran_s > 3 * RAN_S
     finally:
         process.close()
+
+
+def test_the_time_of_a_process_is_taken_once_it_has_stopped(monkeypatch):
+    monkeypatch.setattr(op_process, "_STOPPING_S", 0.01)
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        assert op_process._comes_to_a_stop(busy.pid)  # It does not, so what it takes from now on counts.
+        monkeypatch.setattr(op_process, "_STOPPING_S", 20)
+        for _ in range(100):
+            busy.send_signal(signal.SIGCONT)
+            busy.send_signal(signal.SIGSTOP)
+            assert op_process._comes_to_a_stop(busy.pid)
+            taken = op_process._cpu_seconds(busy.pid)
+            assert Path(f"/proc/{busy.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+            assert op_process._cpu_seconds(busy.pid) == taken
+    finally:
+        busy.kill()
+    os.waitid(os.P_PID, busy.pid, os.WEXITED | os.WNOWAIT)
+    assert not op_process._comes_to_a_stop(busy.pid)  # A zombie.
+    busy.wait()
+    assert not op_process._comes_to_a_stop(busy.pid)
 
 
 APART = """

@@ -50,6 +50,8 @@ _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # How long processes are followed that start others as fast as they are stopped.
 _CHASE_S = 2.0
+# How long a process that is told to stop may wait for a core to do so on.
+_STOPPING_S = 0.1
 # Listings without another process that end this, where there was none, and after others.
 _QUIET_LISTINGS, _QUIET_AFTER_OTHERS = 2, 30
 NOT_ASKED_FOR = "TypeError: the op's process gave an answer that the judge did not ask for"
@@ -218,7 +220,8 @@ class OpProcess:
         self._stopped = True
         self._children = signal_all(signal.SIGSTOP, lambda: descendants(self.pid))
         end = time.perf_counter() if self._children else end
-        self._taken_s = {pid: taken for pid in (self.pid, *self._children) if (taken := _cpu_seconds(pid)) is not None}
+        stopped = (self.pid, *filter(_comes_to_a_stop, self._children))
+        self._taken_s = {pid: taken for pid in stopped if (taken := _cpu_seconds(pid)) is not None}
         return end
 
     def _proceed(self) -> None:
@@ -346,6 +349,18 @@ def _cpu_seconds(pid: int) -> float | None:
         return time.clock_gettime(~pid << 3 | 2)
     except OSError:
         return None
+
+
+def _comes_to_a_stop(pid: int) -> bool:
+    """Whether a process that was told to stop does so soon: it takes some processor time to, later on a busy machine.
+    One that was about to end ends."""
+    end = time.monotonic() + _STOPPING_S
+    with suppress(OSError, IndexError):
+        while (state := Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]) not in "TZX":
+            if time.monotonic() > end:
+                return True  # So its time says that it goes on.
+        return state == "T"
+    return False
 
 
 def descendants(pid: int) -> list[int]:
