@@ -182,7 +182,8 @@ def test_a_worker_says_nothing_to_a_host_that_left():
     os.write(to_worker, json.dumps({"work": "no_such_module"}).encode() + b"\n")
     os.close(to_worker)
     assert worker.communicate(timeout=60)[1] == ""
-    assert worker.returncode == 0
+    # It leaves by itself or is ended by its watch of the pipe, whichever comes first.
+    assert worker.returncode in (0, -signal.SIGKILL)
 
 
 def test_a_worker_whose_host_is_killed_ends_even_in_a_call_that_does_not(tmp_path, run):
