@@ -268,10 +268,17 @@ def functions(on_gpu: dict[str, Any], on_cpu: dict[str, Any]) -> str:
         "`torch.compile(dynamic=False)`'s time over the op's: geometric means over the sizes that were measured, and",
         "the least ratio. A step is a forward with its gradient.",
         f"On an {gpu['gpu']['name']}, bfloat16, at commit {gpu['git']}: {_summary(every)}.",
-        f"On {cpu['cores']} cores of an {cpu['cpu']}, bfloat16 and float32, both directions, at commit {cpu['git']}:",
+        f"{_where(on_cpu)}, bfloat16 and float32, both directions, at commit {cpu['git']}:",
         f"{_summary(every_on_cpu)}.",
     ]
     return "\n".join([*lines, ""])
+
+
+def _where(on_cpu: dict[str, Any]) -> str:
+    cpu = on_cpu["environment"]
+    if "--processor-time" in on_cpu["command"]:
+        return f"By processor time of one thread of an {cpu['cpu']}"
+    return f"On {cpu['cores']} cores of an {cpu['cpu']}"
 
 
 def _summary(ratios: list[float]) -> str:
