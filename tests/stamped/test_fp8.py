@@ -51,13 +51,13 @@ FAULTS = [
     ),
     # The transpose ends with zeros where a product takes more rows than there are.
     ("linear_fp8", "fp8_matrices.cuh", "a.turned_width - column), [&]", "a.rows - column), [&]"),
-    ("linear_fp8", "forward.cu", "sums.acc[product][i] += half.products", "sums.acc[product][i] = half.products"),
-    ("linear_fp8", "forward.cu", "current.factors = reader.next(step + 2 == last)", ""),
-    ("linear_fp8", "forward.cu", "block += is_last ? 0 : block_step;", ""),
-    ("linear_fp8", "forward.cu", "first_row() + i % 2 * 8", "first_row()"),
+    ("linear_fp8", "promotion.cuh", "sums.acc[product][i] += half.products", "sums.acc[product][i] = half.products"),
+    ("linear_fp8", "promotion.cuh", "current.factors = reader.next(step + 2 == last)", ""),
+    ("linear_fp8", "factors.cuh", "block += is_last ? 0 : block_step;", ""),
+    ("linear_fp8", "factors.cuh", "first_row() + i % 2 * 8", "first_row()"),
     (
         "linear_fp8",
-        "forward.cu",
+        "output.cuh",
         "__shfl_sync(0xffffffff, strip.column_scales[i], holder + block * 4)",
         "strip.column_scales[i]",
     ),

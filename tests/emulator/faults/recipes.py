@@ -1,5 +1,7 @@
 """Faults in the recipes' kernels and in the project's headers. recipe_checks.py has what must catch them."""
 
+from collections.abc import Callable
+
 from tests.emulator.faults import Fault, Kind
 from tests.worker.mutants.cuda import CUDA
 
@@ -31,34 +33,21 @@ def _sm90_attention(name: str, kind: Kind, old: str, new: str = "", file: str = 
     return Fault(name, "sm90_attention", path, kind, old, new, **options)
 
 
-def _turns(name: str, kind: Kind, old: str, new: str = "", file: str = "turns", **options) -> Fault:
-    path = f"../../include/sm90/attention_{file}.cuh"
-    return Fault(name, "sm90_ordered_gradient", path, kind, old, new, **options)
+def _backward(subject: str, default: str) -> Callable[..., Fault]:
+    """Faults of the gradient for Hopper that this check must catch; in header attention_`file`.cuh."""
+
+    def fault(name: str, kind: Kind, old: str, new: str = "", file: str = default, **options) -> Fault:
+        return Fault(name, subject, f"../../include/sm90/attention_{file}.cuh", kind, old, new, **options)
+
+    return fault
 
 
-def _stepped(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
-    path = "../../include/sm90/attention_backward_pipeline.cuh"
-    return Fault(name, "sm90_stepped_gradient", path, kind, old, new, **options)
-
-
-def _few_keys(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
-    path = "../../include/sm90/attention_backward_pipeline.cuh"
-    return Fault(name, "sm90_few_keys_gradient", path, kind, old, new, **options)
-
-
-def _drawn(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
-    path = "../../include/sm90/attention_backward_pipeline.cuh"
-    return Fault(name, "sm90_drawn_gradient", path, kind, old, new, **options)
-
-
-def _drawn_wide(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
-    path = "../../include/sm90/attention_backward_pipeline.cuh"
-    return Fault(name, "sm90_drawn_wide_gradient", path, kind, old, new, **options)
-
-
-def _wide(name: str, kind: Kind, old: str, new: str = "", **options) -> Fault:
-    path = "../../include/sm90/attention_backward_pipeline.cuh"
-    return Fault(name, "sm90_wide_gradient", path, kind, old, new, **options)
+_turns = _backward("sm90_ordered_gradient", "turns")
+_stepped = _backward("sm90_stepped_gradient", "backward_iterations")
+_few_keys = _backward("sm90_few_keys_gradient", "backward_work")
+_drawn = _backward("sm90_drawn_gradient", "drawn_work")
+_drawn_wide = _backward("sm90_drawn_wide_gradient", "consumer_keys")
+_wide = _backward("sm90_wide_gradient", "backward_iterations")
 
 
 # The other mutated headers are in cuda/.
@@ -212,11 +201,11 @@ TURNS = [
     ),
     _turns(
         *("turns_of_blocks_that_never_come", Kind.DEADLOCK),
-        *(" - mask.begin(first_row) / KernelTraits<Tile>::kKeys;", ";", "backward_pipeline"),
+        *(" - mask.begin(first_row) / KernelTraits<Tile>::kKeys;", ";", "grad_q_adder"),
     ),
     _turns(
         *("counts_of_the_last_call", Kind.UNINITIALISED),
-        *("if (part == 0 && threadIdx.x == 0) *Turn", "if (false) *Turn", "backward_pipeline"),
+        *("if (part == 0 && threadIdx.x == 0) *Turn", "if (false) *Turn", "backward_prepare"),
     ),
 ]
 
@@ -239,10 +228,13 @@ FEW_KEYS = [
     ),
     _few_keys(
         *("part_overwritten_while_it_leaves", Kind.STAGE),
-        *("if (leads) tma_store_wait_read<0>();\n    __syncwarp();", "__syncwarp();"),
+        *("if (leads) tma_store_wait_read<0>();\n    __syncwarp();", "__syncwarp();", "grad_q_adder"),
     ),
-    _few_keys("splits_in_one_place", Kind.TWO_WRITERS, "tile * p.group_splits + split", "tile * p.group_splits"),
-    _few_keys("sums_of_the_first_split", Kind.INDEX, "splits = p.group_splits", "splits = 1"),
+    _few_keys(
+        *("splits_in_one_place", Kind.TWO_WRITERS),
+        *("tile * p.group_splits + split", "tile * p.group_splits", "consumer_keys"),
+    ),
+    _few_keys(*("sums_of_the_first_split", Kind.INDEX), *("splits = p.group_splits", "splits = 1", "backward_convert")),
 ]
 
 DRAWN = [
@@ -264,13 +256,16 @@ DRAWN = [
         "      empty[number % kStages].wait((number / kStages + 1) % 2);\n",
     ),
     _drawn("work_read_by_a_warp_while_it_is_replaced", Kind.WARP_BARRIER, "if (kThreads == kWarp) __syncwarp();"),
-    _drawn("keys_of_the_tile_before", Kind.MBARRIER, "barriers.full_keys.wait(work.loaded % 2);", ";"),
+    _drawn(
+        *("keys_of_the_tile_before", Kind.MBARRIER),
+        *("barriers.full_keys.wait(work.loaded % 2);", ";", "backward_pipeline"),
+    ),
 ]
 
 DRAWN_WIDE = [
     _drawn_wide(
         *("rings_of_the_other_gradients", Kind.MBARRIER),
-        *("Before& kind = before[work.key_tile.block];", "Before& kind = before[0];"),
+        *("Before& kind = before[work.key_tile.block];", "Before& kind = before[0];", "drawn_work"),
     ),
     _drawn_wide(
         *("rows_of_the_next_sequence", Kind.TWO_WRITERS),
@@ -284,6 +279,7 @@ WIDE = [
     _wide(
         *("dst_overwritten_while_it_is_read", Kind.NAMED_BARRIER),
         "if constexpr (Tile::kDsTiles == 1) named_barrier_sync(kConsumersBarrier, Traits::kConsumers * kWarpgroup);",
+        file="consumer_keys",
     ),
     _wide(
         *("lses_overwritten_while_they_are_read", Kind.STAGE),
@@ -295,12 +291,12 @@ WIDE = [
     ),
     _wide(
         *("one_half_of_the_panel_in_the_middle_twice", Kind.INDEX),
-        *("kWhole * kPanel + consumer * kPanel / 2", "kWhole * kPanel"),
+        *("kWhole * kPanel + consumer * kPanel / 2", "kWhole * kPanel", "consumer_keys"),
         **WRONG_RESULT,
     ),
     _wide(
         *("grad_q_of_the_last_block", Kind.TWO_WRITERS),
-        *("atomicAdd(target + n * kWarpgroup, values);", "target[n * kWarpgroup] = values;"),
+        *("atomicAdd(target + n * kWarpgroup, values);", "target[n * kWarpgroup] = values;", "consumer_keys"),
         **WRONG_RESULT,
     ),
     _wide(
@@ -309,7 +305,8 @@ WIDE = [
     ),
     _wide(
         *("turn_passed_before_consumers_have_added", Kind.NAMED_BARRIER),
-        *("for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_sync(kShareFull + part, kThreads);", ""),
+        "for (int part = 0; part < Traits::kConsumers; ++part) named_barrier_sync(kShareFull + part, kThreads);",
+        file="grad_q_adder",
     ),
     _wide(
         *("the_first_block_adds_to_what_nobody_zeroed", Kind.UNINITIALISED),
