@@ -20,8 +20,9 @@ from kernelgen.worker.environment import describe
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult, Findings
+from kernelgen.worker.judge.errors import CallError
 from kernelgen.worker.judge.judge import Judge, difference_of_states, trusted_root
-from kernelgen.worker.judge.op_process import CallError, become_judge
+from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.op import Op, Sizes, dtype_name
 
 BLOCKS = 10

@@ -1,6 +1,7 @@
 """What the judge loads, reads and believes; test_exploits.py has what it withstands."""
 
 import contextlib
+import errno
 import os
 import pickle
 import signal
@@ -14,10 +15,23 @@ import pytest
 import torch
 
 from kernelgen.errors import LabError
-from kernelgen.worker.judge import arena, bystanders, noise, op_process, results, trusted
+from kernelgen.worker.judge import (
+    arena,
+    bystanders,
+    noise,
+    op_process,
+    process_memory,
+    process_tree,
+    results,
+    scheduling,
+    stopping,
+    trusted,
+)
 from kernelgen.worker.judge.arena import CpuArena, Place
 from kernelgen.worker.judge.case import RAN_S
-from kernelgen.worker.judge.op_process import CallError, OpProcess, RaisedError, descendants, signal_all
+from kernelgen.worker.judge.errors import CallError, RaisedError
+from kernelgen.worker.judge.op_process import OpProcess
+from kernelgen.worker.judge.process_tree import descendants, signal_all
 
 LAB = """
 import torch
@@ -158,24 +172,91 @@ def test_what_a_process_computes_while_it_is_stopped_is_seen(tmp_path):
 
 
 def test_the_time_of_a_process_is_taken_once_it_has_stopped(monkeypatch):
-    monkeypatch.setattr(op_process, "_STOPPING_S", 0.01)
+    monkeypatch.setattr(stopping, "_STOPPING_S", 0.01)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        assert op_process._comes_to_a_stop(busy.pid)  # It does not, so what it takes from now on counts.
-        monkeypatch.setattr(op_process, "_STOPPING_S", 20)
+        # It does not, so what it takes from now on counts.
+        assert stopping.that_come_to_a_stop([busy.pid]) == [busy.pid]
+        monkeypatch.setattr(stopping, "_STOPPING_S", 20)
         for _ in range(100):
             busy.send_signal(signal.SIGCONT)
             busy.send_signal(signal.SIGSTOP)
-            assert op_process._comes_to_a_stop(busy.pid)
-            taken = op_process._cpu_seconds(busy.pid)
-            assert Path(f"/proc/{busy.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-            assert op_process._cpu_seconds(busy.pid) == taken
+            assert stopping.that_come_to_a_stop([busy.pid]) == [busy.pid]
+            taken = stopping.cpu_seconds(busy.pid)
+            assert process_tree.state_of(busy.pid) == "T"
+            assert stopping.cpu_seconds(busy.pid) == taken
     finally:
         busy.kill()
     os.waitid(os.P_PID, busy.pid, os.WEXITED | os.WNOWAIT)
-    assert not op_process._comes_to_a_stop(busy.pid)  # A zombie.
+    assert stopping.that_come_to_a_stop([busy.pid]) == []  # A zombie.
     busy.wait()
-    assert not op_process._comes_to_a_stop(busy.pid)
+    assert stopping.that_come_to_a_stop([busy.pid]) == []
+
+
+@pytest.fixture
+def idle(tmp_path):
+    """A process without an op, which is stopped."""
+    process = OpProcess(tmp_path, CpuArena(), confined=False)
+    process.ask("arm", function="", indices=[], backward=False, graphs=False)
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_process_is_told_to_stop_until_it_does(idle, monkeypatch, lost):
+    """A timer's SIGCONT takes a stop back that nobody has seen, and a tracer keeps it from the process."""
+    kill, kept = os.kill, iter([True] * lost)
+    monkeypatch.setattr(os, "kill", lambda *to: (to[1] == signal.SIGSTOP and next(kept, False)) or kill(*to))
+    before = signal.getsignal(signal.SIGALRM)
+    idle.ask("arm", function="", indices=[], backward=False, graphs=False)
+    assert next(kept, None) is None
+    assert process_tree.state_of(idle.pid) == "T"
+    assert signal.getsignal(signal.SIGALRM) == before
+
+
+def test_a_process_that_never_stops_is_not_waited_for(idle, monkeypatch):
+    kill = os.kill
+    monkeypatch.setattr(stopping, "_UNSTOPPABLE_S", 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", lambda *to: to[1] == signal.SIGSTOP or kill(*to))
+        with pytest.raises(CallError, match="its process did not stop"):
+            idle.go()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_what_a_system_does_not_say_of_a_process_is_a_doubt(idle, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(op_process, "cpu_seconds", lambda pid: None)
+        idle.go()
+        assert (idle.doubt, idle.ran_s) == (op_process.UNTIMED, 0)
+    idle._taken_s[2**22 + 1] = 0.0  # A child that was killed while it was stopped, as where memory lacks.
+    idle.go()
+    assert (idle.doubt, idle.ran_s) == (op_process.ENDED, 0)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_a_system_whose_processes_cannot_be_read_is_no_fault_of_the_op(idle, monkeypatch, number):
+    with pytest.raises(CallError, match="Bad address"):
+        idle.read(0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(process_memory, "_is_refused_to_all", lambda: False)
+        assert "its process hides it" in str(process_memory.refusal(number))
+    monkeypatch.setattr(process_memory, "_readv", lambda *_: (-1, number))
+    with pytest.raises(LabError, match="ptrace_scope"):
+        idle.read(0, 1)
+
+
+def test_children_are_known_where_linux_keeps_no_lists_of_them(idle, monkeypatch):
+    assert idle.pid in descendants(os.getpid())
+    monkeypatch.setattr(process_tree, "_has_lists_of_children", lambda: False)
+    assert idle.pid in descendants(os.getpid())
+
+
+def test_a_thread_that_the_system_runs_otherwise_is_held_back(idle, monkeypatch):
+    """Such as on a slower clock, which a process of the same user can ask for in its name (uclamp)."""
+    assert not idle.is_held_back()
+    monkeypatch.setattr(scheduling, "_speeds", lambda thread: (0, 1024 if thread == 0 else 100))
+    assert idle.is_held_back()
 
 
 APART = """

@@ -35,7 +35,8 @@ from kernelgen.worker.judge.comparison import (
     compare_with_reference,
 )
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
-from kernelgen.worker.judge.op_process import CallError, OpProcess
+from kernelgen.worker.judge.errors import CallError
+from kernelgen.worker.judge.op_process import OpProcess
 from kernelgen.worker.judge.reading import reader_of
 from kernelgen.worker.judge.results import checked_layouts
 from kernelgen.worker.judge.wall import checked_by_the_wall
@@ -116,7 +117,7 @@ class JudgedCase:
         self.calls_a_sample, self.graphs = 1, False
         self._turn, self._empty_s = 0, 0.0
         for process in self._processes:
-            process.ran_s = 0.0
+            process.ran_s, process.doubt = 0.0, None
         self._layouts: dict[str, list[Any]] = {}
         self._last: Sample | None = None
         # By process, the function that is armed there for all sets.
@@ -315,7 +316,7 @@ class JudgedCase:
             if fault := self._went_on() or self._held_back():
                 return CheckResult(fault)
             last, results, late = self._read(self._last)
-            remark, doubt = None, late
+            remark, doubt = None, late or self.functions[last.name].doubt
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
                 self.drawing.recall(inputs)

@@ -12,8 +12,10 @@ from kernelgen.worker.judge.bystanders import Bystanders
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.drawing import Drawing
+from kernelgen.worker.judge.errors import CallError
 from kernelgen.worker.judge.noise import NoiseTape
-from kernelgen.worker.judge.op_process import CallError, OpProcess, end_orphans
+from kernelgen.worker.judge.op_process import OpProcess
+from kernelgen.worker.judge.process_tree import end_orphans
 from kernelgen.worker.op import Op, known_device, tensor_device
 
 

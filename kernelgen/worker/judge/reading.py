@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kernelgen.worker.judge.errors import CallError
 from kernelgen.worker.judge.gpu_memory import Allocation, GpuMemory
-from kernelgen.worker.judge.op_process import CallError, OpProcess
+from kernelgen.worker.judge.op_process import OpProcess
 from kernelgen.worker.judge.results import rebuilt
 
 # Where a result lies, by address, dtype, shape and stride.
