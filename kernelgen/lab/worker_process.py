@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.protocol import JUDGES, SCRATCH
+from kernelgen.protocol import ALLOCATORS, JUDGES, SCRATCH
 
 Event = dict[str, Any]
 
@@ -82,8 +82,9 @@ class WorkerProcess:
         parent = str(_PACKAGE_PARENT)
         if request["work"] in JUDGES:
             arguments = ["-S", "-c", _BOOT_OF_A_JUDGE, parent, str(root), *request.get("apart", ())]
+            inherited = {name: value for name, value in os.environ.items() if name not in ALLOCATORS}
         else:
-            arguments = ["-c", _BOOT, parent]
+            arguments, inherited = ["-c", _BOOT, parent], dict(os.environ)
         # In a session of its own: Ctrl-C reaches the host alone, which then ends the worker and all that it started.
         self._process = subprocess.Popen(
             [*under, str(python), *arguments],
@@ -92,7 +93,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", SCRATCH: self._scratch, **request.get("environment", {})},
+            env={**inherited, "PYTHONUNBUFFERED": "1", SCRATCH: self._scratch, **request.get("environment", {})},
         )
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)

@@ -10,11 +10,13 @@ import sys
 import time
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from kernelgen.errors import LabError
+from kernelgen.worker import machine_state
 from kernelgen.worker.judge import (
     arena,
     bystanders,
@@ -405,23 +407,62 @@ def test_processes_that_start_others_faster_than_they_are_listed_are_stopped(tmp
         process.wait()
 
 
-def test_bystanders_on_a_gpu_are_none_that_the_op_could_have_started(monkeypatch):
-    """It gains nothing where a fault of the wall clock is laid at the door of other programs."""
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        running = [1, child.pid]
-        monkeypatch.setattr(bystanders.machine_state, "gpu_processes", lambda: running)
-        monkeypatch.setattr(bystanders, "_earlier", lambda: frozenset(running))
-        monkeypatch.setattr(bystanders.gpu_memory, "taken", lambda: 0)
-        monkeypatch.setattr(os, "getppid", lambda: os.getpid())  # Process 1 may be what started the tests.
-        beside = bystanders.Bystanders()
-        assert beside.count() == 1
-        running += [2**22 + 1]  # Which nobody sees here, and which came later.
-        assert beside.count() == 1
-        monkeypatch.setattr(bystanders, "_is_another_users", lambda pid: pid > 2**22)
-        assert beside.count() == 2
-    finally:
-        child.communicate(b"\n")
+OWN, OTHERS, UNKNOWN = os.getpid(), 1, 2**22 + 1
+
+
+@pytest.mark.parametrize(
+    ("pids", "sentence"),
+    [
+        (None, bystanders.UNSEEN),  # No NVML, or none that answers.
+        ([], bystanders.UNSEEN),  # As in WSL, and in containers that show no process.
+        ([OWN, "child"], None),
+        ([OWN, "child", OTHERS], bystanders.PRESENT),  # Another program of the same user's, or of another's.
+        ([OWN, "child", UNKNOWN], bystanders.PRESENT),  # A process that /proc hides (hidepid).
+        ([UNKNOWN, UNKNOWN + 1], None),  # In a container, under numbers of the system outside.
+        ([UNKNOWN, UNKNOWN + 1, UNKNOWN + 2], bystanders.PRESENT),
+    ],
+)
+def test_bystanders_on_a_gpu_are_whoever_does_not_belong_to_the_measurement(monkeypatch, idle, pids, sentence):
+    monkeypatch.setattr(bystanders.gpu_memory, "taken", lambda: 0)
+    monkeypatch.setattr(os, "getppid", lambda: OWN)  # Process 1 may be what started the tests.
+    seen = pids and [idle.pid if pid == "child" else pid for pid in pids]
+    monkeypatch.setattr(bystanders.machine_state, "gpu_processes", lambda: seen)
+    assert bystanders.Bystanders(own=lambda: 2).sentence() == sentence
+
+
+class FakeNvml:
+    """NVML of a GPU that has a desktop, or of a part of one."""
+
+    NVMLError = type("NVMLError", (Exception,), {})
+
+    def __init__(self, uuid: str, *, draws: bool) -> None:
+        self._uuid, self._draws = uuid, draws
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        if uuid != self._uuid:
+            raise self.NVMLError("Not Found")
+        return uuid
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu: str) -> list[SimpleNamespace]:  # noqa: N802
+        return [SimpleNamespace(pid=7), SimpleNamespace(pid=5)]
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, gpu: str) -> list[SimpleNamespace]:  # noqa: N802
+        if not self._draws:
+            raise self.NVMLError("Not Supported")
+        return [SimpleNamespace(pid=3), SimpleNamespace(pid=5)]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "draws", "pids"), [("GPU-12", True, [3, 5, 7]), ("MIG-12", False, [5, 7]), ("GPU-34", True, None)]
+)
+def test_the_processes_of_a_gpu_are_those_that_nvml_says(monkeypatch, uuid, draws, pids):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(uuid, draws=draws))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="12"))
+    assert machine_state.gpu_processes() == pids
 
 
 def test_descendants_are_found_at_any_depth():

@@ -14,7 +14,7 @@ import torch
 from kernelgen.protocol import OP
 from kernelgen.worker import machine_state
 from kernelgen.worker.compare import ComparedVersion
-from kernelgen.worker.judge import comparison, wall
+from kernelgen.worker.judge import bystanders, comparison, wall
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
@@ -252,12 +252,12 @@ def test_memory_that_has_to_be_opened(monkeypatch):
     assert not reader.is_open
     monkeypatch.setattr(timed, "_is_cuda", True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: asked.append(("empty", reader.is_open)))
-    timed.bystanders = SimpleNamespace(more_taken=lambda: 2**40, count=lambda: 0)
+    timed.bystanders = SimpleNamespace(more_taken=lambda: 2**40, sentence=lambda: None)
     reader.open()
     assert "1024.0 GiB" in timed.hoards().fault
     assert asked[1:] == [("free_memory", False), ("empty", False)]
-    timed.bystanders.count = lambda: 1  # Which may hold it.
-    assert timed.hoards() == CheckResult(doubt=comparison.NOT_COMPARED)
+    timed.bystanders.sentence = lambda: bystanders.PRESENT  # Which may hold it.
+    assert timed.hoards() == CheckResult(doubt=f"{comparison.NOT_COMPARED}; {bystanders.PRESENT}")
 
 
 def test_a_peer_that_is_held_back(monkeypatch):
@@ -500,12 +500,13 @@ def test_launches_that_come_late_do_not_prolong_a_calls_own_time(monkeypatch):
     assert "9.0 µs by the wall clock" in result_of_calls(monkeypatch, own, lambda calls: 9e-6).fault
 
 
-def test_beside_other_programs_the_wall_clock_raises_a_doubt_alone(monkeypatch):
+@pytest.mark.parametrize("others", [bystanders.PRESENT, bystanders.UNSEEN])
+def test_beside_other_programs_the_wall_clock_raises_a_doubt_alone(monkeypatch, others):
     """Where it agrees with the events, there is none."""
-    result = result_of_calls(monkeypatch, 3e-6, lambda calls: 9e-6, bystanders=1)
+    result = result_of_calls(monkeypatch, 3e-6, lambda calls: 9e-6, others=others)
     assert result.fault is None
-    assert "other processes use this GPU" in result.doubt
-    assert result_of_calls(monkeypatch, 9e-6, lambda calls: 9e-6, bystanders=1) == CheckResult()
+    assert others in result.doubt
+    assert result_of_calls(monkeypatch, 9e-6, lambda calls: 9e-6, others=others) == CheckResult()
 
 
 def result_of_calls(
@@ -513,7 +514,7 @@ def result_of_calls(
     own: float | Iterator[float],
     seconds_a_call: Callable[[int], float],
     left: Iterator[float] | None = None,
-    bystanders: int = 0,
+    others: str | None = None,
 ) -> CheckResult:
     """What the wall clock says of calls in one graph that take so long by their own events, and by the clock; where the
     GPU works on after a sample, `left` says for how long."""
@@ -534,7 +535,7 @@ def result_of_calls(
         drawing=SimpleNamespace(new_set=lambda: None, nbytes=32_000),
         check=CheckResult,
         backward=False,
-        bystanders=SimpleNamespace(count=lambda: bystanders),
+        bystanders=SimpleNamespace(sentence=lambda: others),
     )
     return wall.checked_by_the_wall(timed, "op")
 

@@ -446,8 +446,8 @@ class JudgedCase:
         held = self.bystanders.more_taken()
         if held <= HELD_BYTES + HELD_COPIES * self.drawing.nbytes:
             return CheckResult()
-        if self.bystanders.count():
-            return CheckResult(doubt=NOT_COMPARED)
+        if others := self.bystanders.sentence():
+            return CheckResult(doubt=f"{NOT_COMPARED}; {others}")
         text = f"it holds {held / 2**30:.1f} GiB of the GPU's memory, so that its results cannot be compared"
         return CheckResult(text)
 

@@ -96,7 +96,7 @@ class Judge(LoadedOp):
 
     def __init__(self, request: Mapping[str, Any], op: Op) -> None:
         may_be_cuda = known_device(request) != "cpu" and torch.cuda.is_available()
-        self._bystanders = Bystanders() if may_be_cuda else None
+        self._bystanders = Bystanders(lambda: 1 + len(self.processes)) if may_be_cuda else None
         super().__init__(request, op)
         self.wait()
         try:

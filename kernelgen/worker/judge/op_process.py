@@ -22,7 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from kernelgen.errors import LabError
-from kernelgen.protocol import SCRATCH
+from kernelgen.protocol import ALLOCATORS, SCRATCH
 from kernelgen.worker import op_host
 from kernelgen.worker.judge import answers, process_memory
 from kernelgen.worker.judge.arena import CpuArena
@@ -47,8 +47,6 @@ _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
 # Variables by which a user has libraries pin their threads.
 _PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
-# By which PyTorch allocates memory on a GPU that CUDA does not share with another process.
-_ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # What would move the cursor of a terminal that shows it.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 UNTIMED = "this system does not say whether its process went on while it was stopped"
@@ -101,7 +99,7 @@ class OpProcess:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
         self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-", dir=os.environ.get(SCRATCH)) if confined else ""
-        without = {name for name in os.environ if _SECRET.search(name) or name in _ALLOCATORS}
+        without = {name for name in os.environ if _SECRET.search(name) or name in ALLOCATORS}
         environment = {name: value for name, value in os.environ.items() if name not in without}
         environment |= variables or {}
         arguments = [str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd), self._scratch]

@@ -1,4 +1,4 @@
-"""The processes that a process started, as /proc lists them: signalled all together, and ended where they are orphans."""
+"""The processes that a process started, as /proc lists them: signalled together, and ended where they are orphans."""
 
 import functools
 import os

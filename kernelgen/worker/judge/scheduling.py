@@ -1,4 +1,4 @@
-"""How the system schedules a thread: its priority, the clock speeds that it asks for, and whom it shares a core with."""
+"""How the system schedules a thread: its priority, the clock speeds it asks for, and whom it shares a core with."""
 
 import ctypes
 import os
