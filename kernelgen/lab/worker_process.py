@@ -105,11 +105,6 @@ class WorkerProcess:
         """Sets how long the worker may send nothing, from now on."""
         self._limit_s = limit_s
 
-    def move(self, core: int) -> None:
-        """Lets the worker run on one core alone, where the system can do that."""
-        with suppress(AttributeError, OSError):
-            os.sched_setaffinity(self._process.pid, {core})
-
     # ---- Orders and events ----------------------------------------------------------------------------------------
 
     def order(self, do: str, **arguments: Any) -> None:

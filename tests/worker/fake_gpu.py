@@ -153,4 +153,4 @@ def installed(monkeypatch: Any) -> FakeDriver:
 
 def with_fake_gpu(timed: Any) -> None:
     """Has a `JudgedCase` of a `FakeGpuProcess` read from it."""
-    timed._readers = {process: GpuReader(process) for process in timed._processes}
+    timed.results.readers = {process: GpuReader(process) for process in timed._processes}

@@ -10,10 +10,11 @@ from kernelgen.protocol import OP
 from kernelgen.worker import clock
 from kernelgen.worker.judge import reading
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
-from kernelgen.worker.judge.case import READ_LATE, JudgedCase
+from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
 from kernelgen.worker.judge.drawing import Drawing
 from kernelgen.worker.judge.noise import NoiseTape
+from kernelgen.worker.judge.sample_results import READ_LATE
 
 from .bench_ops import described, double_plus_one
 from .fake_gpu import FakeDriver, FakeGpuProcess, installed, with_fake_gpu
@@ -71,7 +72,7 @@ def test_a_gpu_that_shares_no_memory_is_no_fault_of_the_op(monkeypatch):
     for name in ("synchronize", "ipc_collect", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch, "empty", lambda *_, **__: SimpleNamespace(untyped_storage=lambda: storage))
-    with pytest.raises(LabError, match="shares no memory here.*not supported"):
+    with pytest.raises(LabError, match=r"shares no memory here.*not supported"):
         CudaArena().resize(10)
 
 
@@ -86,7 +87,7 @@ def test_a_gpu_that_failed_is_no_memory_that_cannot_be_read(monkeypatch):
     for name in ("read", "open"):
         with monkeypatch.context() as patch:
             patch.setattr(reading.GpuMemory, name, broken)
-            timed._readers[timed._processes[0]].close()
+            timed.results.readers[timed._processes[0]].close()
             with pytest.raises(RuntimeError, match="illegal memory access"):
                 timed.check()
 
@@ -109,7 +110,7 @@ def test_what_is_wrong_is_named_though_results_were_freed_to_make_room_for_the_r
     (process,) = timed._processes
 
     def free() -> CheckResult:
-        timed._close_readers()
+        timed.results.close()
         process.ask("free_memory")
         return CheckResult()
 

@@ -3,6 +3,7 @@ makes of it is in test_exploits.py."""
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +12,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from kernelgen.cores import CORES
 from kernelgen.protocol import OP
 from kernelgen.worker import machine_state
 from kernelgen.worker.compare import ComparedVersion
 from kernelgen.worker.judge import bystanders, comparison, wall
 from kernelgen.worker.judge.arena import CpuArena
-from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.case import MOVED, JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
 from kernelgen.worker.judge.drawing import Drawing
 from kernelgen.worker.judge.noise import NoiseTape
@@ -96,7 +98,7 @@ def test_special_values_whose_reference_does_not_fit_are_not_compared():
 
     timed = made(lambda x: x * 3, REFERENCE=short)
     timed.fresh()
-    assert timed.check_special_values(OP) is None
+    assert timed.check_special_values(OP) == CheckResult()
     assert "wrong by far" in timed.check().fault
 
 
@@ -115,14 +117,14 @@ def test_special_values_that_op_and_reference_refuse_are_no_fault(monkeypatch):
     for reference, fault in ((refusing_infinities, None), (double_plus_one, "ValueError: x has to be finite")):
         timed = made(refusing_infinities, REFERENCE=reference)
         timed.fresh()
-        assert timed.check_special_values(OP) == fault
+        assert timed.check_special_values(OP).fault == fault
 
 
 def test_special_values_that_lab_py_does_not_draw_are_no_fault(monkeypatch):
     kinds_of_values(monkeypatch, "infinite")
     timed = made(lambda x: x * 3, inputs=lambda make, n: (refusing_infinities(make((n,))),))
     timed.fresh()
-    assert timed.check_special_values(OP) is None
+    assert timed.check_special_values(OP) == CheckResult()
 
 
 def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
@@ -237,7 +239,7 @@ def test_memory_that_has_to_be_opened(monkeypatch):
     """It is before the clock runs, so that the op need not run again for a check; and is not when the op frees it."""
     timed = made(double_plus_one)
     (process,) = timed._processes
-    reader = timed._readers[process] = OpenedReader(process)
+    reader = timed.results.readers[process] = OpenedReader(process)
     timed.fresh()
     timed.sample(OP)
     with monkeypatch.context() as patches:
@@ -271,6 +273,21 @@ def test_a_peer_that_is_held_back(monkeypatch):
     assert "what it is measured against" in checked(timed).fault
 
 
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_who_moves_the_judge_to_other_cores_raises_a_doubt():
+    """Its peers follow it: on one core, who needs several is slow. A block later all are back."""
+    timed = made(double_plus_one)
+    timed.fresh()
+    try:
+        os.sched_setaffinity(0, {min(CORES)})
+        assert checked(timed) == CheckResult(doubt=MOVED)
+        timed.fresh()
+        assert os.sched_getaffinity(0) == CORES
+        assert checked(timed) == CheckResult()
+    finally:
+        os.sched_setaffinity(0, CORES)
+
+
 def test_a_process_that_goes_on_while_it_is_stopped():
     timed = made(double_plus_one)
     timed._processes[0].ran_s = 0.01
@@ -292,7 +309,7 @@ def test_an_op_that_counts_the_samples_of_an_order():
     version.timed, version.watch = made(double_plus_one), machine_state.watch("cpu", [])
     version.timed.functions[OP] = SameProcess(counting, version.timed._arena)
     version.timed._processes[:] = version.timed.functions.values()
-    version.timed._readers = {process: CpuReader(process) for process in version.timed._processes}
+    version.timed.results.readers = {process: CpuReader(process) for process in version.timed._processes}
     version.timed.calls_a_sample = 1
     for _ in range(20):
         sets.clear()
