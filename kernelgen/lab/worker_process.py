@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kernelgen import process_tree
 from kernelgen.errors import KernelgenError, LabError
 from kernelgen.protocol import ALLOCATORS, JUDGES, SCRATCH
 
@@ -173,7 +174,8 @@ class WorkerProcess:
     def kill(self) -> None:
         """Ends the worker, with all that it started, by force. A thread that waits for it gets a LostError."""
         if self._process.poll() is None:
-            with suppress(ProcessLookupError):
+            process_tree.end(self._process.pid)
+            with suppress(ProcessLookupError):  # A profiler that it runs under is of the same group.
                 os.killpg(self._process.pid, signal.SIGKILL)
             # A process that is stuck in a driver dies when the driver lets go of it, which nobody has to wait for.
             with suppress(subprocess.TimeoutExpired):

@@ -15,7 +15,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from kernelgen import process_tree
 from kernelgen.errors import LabError
+from kernelgen.process_tree import descendants, signal_all
 from kernelgen.worker import machine_state
 from kernelgen.worker.judge import (
     arena,
@@ -23,7 +25,6 @@ from kernelgen.worker.judge import (
     noise,
     op_process,
     process_memory,
-    process_tree,
     results,
     scheduling,
     stopping,
@@ -33,7 +34,6 @@ from kernelgen.worker.judge.arena import CpuArena, Place
 from kernelgen.worker.judge.case import RAN_S
 from kernelgen.worker.judge.errors import CallError, RaisedError
 from kernelgen.worker.judge.op_process import OpProcess
-from kernelgen.worker.judge.process_tree import descendants, signal_all
 
 LAB = """
 import torch

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable
 
+from kernelgen import process_tree
 from kernelgen.worker import machine_state
-from kernelgen.worker.judge import gpu_memory, process_tree
+from kernelgen.worker.judge import gpu_memory
 
 UNSEEN = "this system does not show which other processes use this GPU"
 PRESENT = "other processes use this GPU"

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
+from kernelgen.process_tree import end_orphans
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
 from kernelgen.worker.judge.bystanders import Bystanders
 from kernelgen.worker.judge.caller import Caller
@@ -16,7 +17,6 @@ from kernelgen.worker.judge.drawing import Drawing
 from kernelgen.worker.judge.errors import CallError
 from kernelgen.worker.judge.noise import NoiseTape
 from kernelgen.worker.judge.op_process import OpProcess
-from kernelgen.worker.judge.process_tree import end_orphans
 from kernelgen.worker.op import Op, known_device, tensor_device
 
 

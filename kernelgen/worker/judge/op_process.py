@@ -22,12 +22,12 @@ from typing import Any
 from torch import Tensor
 
 from kernelgen.errors import LabError
+from kernelgen.process_tree import descendants, signal_all
 from kernelgen.protocol import ALLOCATORS, SCRATCH
 from kernelgen.worker import op_host
 from kernelgen.worker.judge import answers, process_memory
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.errors import NOT_ASKED_FOR, CallError, RaisedError
-from kernelgen.worker.judge.process_tree import descendants, signal_all
 from kernelgen.worker.judge.scheduling import scheduling
 from kernelgen.worker.judge.stopping import cpu_seconds, that_come_to_a_stop, told_to_stop
 
@@ -286,6 +286,7 @@ class OpProcess:
 
     def _ended(self, status: int) -> None:
         sys.stderr.flush()
+        signal_all(signal.SIGKILL, lambda: descendants(os.getpid()))  # What it left has this process for a parent now.
         shutil.rmtree(self._scratch, ignore_errors=True)
         if os.WIFSIGNALED(status):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from kernelgen.process_tree import state_of
 from kernelgen.worker.judge.errors import CallError
-from kernelgen.worker.judge.process_tree import state_of
 
 # How long the processes that are told to stop may wait for a core to do so on, all together.
 _STOPPING_S = 0.1

@@ -64,7 +64,7 @@ def _has_lists_of_children() -> bool:
 
 def _children_by_parent(pid: int) -> list[int]:
     children: list[int] = []
-    for entry in filter(str.isdigit, os.listdir("/proc")):
+    for entry in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
         with suppress(OSError):
             children += [int(entry)] if int(_stat(int(entry))[1]) == pid else []
     return children
@@ -87,6 +87,14 @@ def signal_all(number: int, processes: Callable[[], list[int]]) -> list[int]:
                 os.kill(pid, number)
                 reached.add(pid)
     return list(reached)
+
+
+def end(pid: int) -> None:
+    """Ends a process with all that it started. It is stopped first, so that it keeps what it adopts until that ends."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        signal_all(signal.SIGKILL, lambda: descendants(pid))
+        os.kill(pid, signal.SIGKILL)
 
 
 def end_orphans(known: Sequence[int]) -> int:
