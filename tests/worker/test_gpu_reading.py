@@ -8,11 +8,12 @@ import torch
 from kernelgen.errors import LabError
 from kernelgen.protocol import OP
 from kernelgen.worker import clock
-from kernelgen.worker.judge import reading
+from kernelgen.worker.judge import bystanders, reading
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
 from kernelgen.worker.judge.case import JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
 from kernelgen.worker.judge.drawing import Drawing
+from kernelgen.worker.judge.errors import RaisedError
 from kernelgen.worker.judge.noise import NoiseTape
 from kernelgen.worker.judge.sample_results import READ_LATE
 
@@ -23,6 +24,10 @@ from .test_judged_case import too_little_memory
 
 def two_results(x):
     return double_plus_one(x), x - 1
+
+
+def raised(error: Exception) -> None:
+    raise error
 
 
 def made(monkeypatch, function, seed=0) -> JudgedCase:
@@ -64,11 +69,20 @@ def test_memory_that_cuda_does_not_share_is_copied_which_raises_a_doubt(monkeypa
     assert "output 1" in wrong.check().fault
 
 
-def test_a_gpu_that_shares_no_memory_is_no_fault_of_the_op(monkeypatch):
-    def fail():
-        raise torch.AcceleratorError("CUDA error: operation not supported\nSee the manual.")
+@pytest.mark.parametrize("others", [None, bystanders.PRESENT])
+def test_an_op_that_lacks_memory_which_others_may_hold_is_not_wrong(monkeypatch, others):
+    timed = made(monkeypatch, two_results)
+    timed.sample(OP)
+    timed._is_cuda, timed.bystanders = True, SimpleNamespace(sentence=lambda: others)
+    monkeypatch.setattr(timed.results, "read", lambda _: raised(RaisedError("OutOfMemoryError", "tried 2 GiB")))
+    result = timed.check()
+    assert bool(result.doubt) == bool(others)
+    assert result.fault == (None if others else "OutOfMemoryError: tried 2 GiB")
 
-    storage = SimpleNamespace(_share_cuda_=fail)
+
+def test_a_gpu_that_shares_no_memory_is_no_fault_of_the_op(monkeypatch):
+    error = torch.AcceleratorError("CUDA error: operation not supported\nSee the manual.")
+    storage = SimpleNamespace(_share_cuda_=lambda: raised(error))
     for name in ("synchronize", "ipc_collect", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch, "empty", lambda *_, **__: SimpleNamespace(untyped_storage=lambda: storage))

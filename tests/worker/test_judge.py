@@ -136,6 +136,11 @@ def test_a_message_that_is_none_is_a_fault_of_the_op(message):
             OpProcess._unpacked(message, kind)
 
 
+def test_a_disk_that_is_full_is_no_fault_of_the_op():
+    with pytest.raises(LabError, match="found a disk full"):
+        OpProcess._unpacked(b'!{"type": "OSError", "message": "[Errno 28] No space left on device: \'x\'"}', b"+")
+
+
 def test_what_an_op_raises_moves_no_cursor():
     with pytest.raises(RaisedError, match=r"^ValueError: \[2Kall is well$"):
         OpProcess._unpacked(b'!{"type": "ValueError", "message": "\\u001b[2K\\rall is well"}', b"+")

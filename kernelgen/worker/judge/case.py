@@ -33,7 +33,7 @@ from kernelgen.worker.judge.comparison import (
     compare_with_reference,
 )
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
-from kernelgen.worker.judge.errors import CallError
+from kernelgen.worker.judge.errors import CallError, RaisedError
 from kernelgen.worker.judge.op_process import OpProcess
 from kernelgen.worker.judge.sample_results import Sample, SampleResults
 from kernelgen.worker.judge.wall import checked_by_the_wall
@@ -298,7 +298,7 @@ class JudgedCase:
                     self._check_contract(last, position)
             return CheckResult(remark=remark, doubt=doubt)
         except CallError as error:
-            return CheckResult(str(error))
+            return self._of_a_call(error)
         except MismatchError as wrong:
             return CheckResult(wrong.fault.text)
         except torch.OutOfMemoryError:  # Of the judge, for copies of the results.
@@ -306,6 +306,13 @@ class JudgedCase:
             return held if held.fault else CheckResult(doubt=NOT_COMPARED)
         finally:
             self._leave_room()
+
+    def _of_a_call(self, error: CallError) -> CheckResult:
+        """A fault; a doubt if it says that it lacked memory of a GPU that others use."""
+        is_memory = self._is_cuda and isinstance(error, RaisedError) and error.kind == "OutOfMemoryError"
+        if is_memory and (others := self.bystanders.sentence()):
+            return CheckResult(doubt=f"not compared, since it ran out of memory ({error}); {others}")
+        return CheckResult(str(error))
 
     def _leave_room(self) -> None:
         """Gives back what the reference took of the GPU's memory: the op and its peers need it, and where one of them

@@ -1,6 +1,7 @@
 """A process of the op, seen from the judge: started, given orders, stopped while no clock runs, and read."""
 
 import ctypes
+import errno
 import json
 import os
 import pickle
@@ -185,7 +186,10 @@ class OpProcess:
         try:
             if head == op_host.FAILED:
                 problem = json.loads(payload)
-                raise RaisedError(*(_CONTROL.sub("", str(problem[name])) for name in ("type", "message")))
+                error = RaisedError(*(_CONTROL.sub("", str(problem[name])) for name in ("type", "message")))
+                if os.strerror(errno.ENOSPC) in error.message:
+                    raise LabError(f"The op's process found a disk full ({error}): make room, and try again.")
+                raise error
             if head == kind and kind == op_host.TIMED and len(payload) % 8 == 0 and payload:
                 return payload
             if head == kind and kind == op_host.OK and isinstance(answer := json.loads(payload), dict):
