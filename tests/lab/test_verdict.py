@@ -141,7 +141,7 @@ def test_a_disk_that_is_full_refutes_nothing(tmp_path, monkeypatch, message, fre
     def fail() -> Step:
         raise KernelgenError("the build failed", {"errors": [{"message": message}]})
 
-    monkeypatch.setattr(verdict, "_steps", lambda *_: iter([("build", fail)]))
+    monkeypatch.setattr(verdict, "_steps", lambda *_: (step for step in [("build", fail)]))
     monkeypatch.setattr(verdict.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     judged = verdict.judge(SimpleNamespace(ops=["clip"], root=tmp_path), Request())
     assert [step.outcome for step in judged.steps] == [outcome]
