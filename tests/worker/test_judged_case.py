@@ -3,6 +3,7 @@ makes of it is in test_exploits.py."""
 
 import contextlib
 import itertools
+import math
 import os
 import threading
 import time
@@ -18,7 +19,7 @@ from kernelgen.worker import machine_state
 from kernelgen.worker.compare import ComparedVersion
 from kernelgen.worker.judge import bystanders, comparison, wall
 from kernelgen.worker.judge.arena import CpuArena
-from kernelgen.worker.judge.case import MOVED, JudgedCase
+from kernelgen.worker.judge.case import MOVED, NEVER_IDLE, JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
 from kernelgen.worker.judge.drawing import Drawing
 from kernelgen.worker.judge.noise import NoiseTape
@@ -555,6 +556,18 @@ def result_of_calls(
         bystanders=SimpleNamespace(sentence=lambda: others),
     )
     return wall.checked_by_the_wall(timed, "op")
+
+
+@pytest.mark.parametrize(("quiet_s", "doubt"), [(math.inf, None), (0.0, NEVER_IDLE)])
+def test_a_gpu_that_is_never_idle_between_calls_raises_a_doubt(monkeypatch, quiet_s, doubt):
+    """A kernel that never ends could watch for new inputs, in a process that is stopped."""
+    monkeypatch.setattr("kernelgen.worker.judge.case.QUIET_S", quiet_s)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    timed = made(double_plus_one)
+    timed._probe = torch.zeros(1)
+    timed.sample(OP)
+    timed._wait_for_the_gpu()
+    assert timed.check() == CheckResult(doubt=doubt)
 
 
 def test_a_forward_waits_for_its_inputs(monkeypatch):

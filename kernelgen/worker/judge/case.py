@@ -58,6 +58,7 @@ HELD_BACK = (
 OTHERS_HELD_BACK = (
     "the cores or the priority of what it is measured against were changed while it ran: leave both to the system"
 )
+NEVER_IDLE = "the GPU was busy before most of its calls, with work that it left there or with another program's"
 MOVED = "the cores of the process that measures were changed while it ran: leave them to the system"
 WENT_ON = "it went on while it was stopped: it had itself continued, as a timer or another process can"
 # As much processor time, in seconds and a case, may be counted of a process that is stopped, by a system that is late.
@@ -98,6 +99,7 @@ class JudgedCase:
         self._processes = list(dict.fromkeys(processes.values()))
         self.calls_a_sample, self.graphs = 1, False
         self._turn, self._empty_s = 0, 0.0
+        self._waits = self._waits_in_vain = 0
         for process in self._processes:
             process.ran_s, process.doubt = 0.0, None
         self._last: Sample | None = None
@@ -269,12 +271,19 @@ class JudgedCase:
         """Until it is through with what the judge gave it, and with what another process did, which may be the rival's
         or work that the op left."""
         torch.cuda.synchronize()
+        self._waits += 1
         for _ in range(QUIET_TRIES):
             begin = time.perf_counter()
             self._probe.zero_()
             torch.cuda.synchronize()
             if time.perf_counter() - begin < QUIET_S:
                 return
+        self._waits_in_vain += 1
+
+    def _was_never_idle(self) -> str | None:
+        """A doubt if the GPU was busy before most samples: a kernel of the op's that never ends could watch for new
+        inputs, and compute before the clock runs."""
+        return NEVER_IDLE if 2 * self._waits_in_vain > self._waits else None
 
     # ---- Checks -----------------------------------------------------------------------------------------------
 
@@ -284,7 +293,7 @@ class JudgedCase:
             if fault := self._went_on() or self._held_back():
                 return CheckResult(fault)
             last, results, late = self.results.read(self._last)
-            remark, doubt = None, late or self.functions[last.name].doubt or self._moved()
+            remark, doubt = None, late or self.functions[last.name].doubt or self._moved() or self._was_never_idle()
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
                 self.drawing.recall(inputs)
