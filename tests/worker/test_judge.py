@@ -231,6 +231,15 @@ def test_a_process_that_never_stops_is_not_waited_for(idle, monkeypatch):
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+def test_more_processes_than_can_be_followed_are_a_fault(idle, monkeypatch):
+    monkeypatch.setattr(op_process, "descendants", lambda pid: range(2**22 + 1, 2**22 + 10))
+    monkeypatch.setattr(op_process, "signal_all", lambda number, processes: [*processes()])
+    idle.ask("arm", function="", indices=[], backward=False, graphs=False)
+    monkeypatch.setattr(op_process, "MOST_CHILDREN", 8)
+    with pytest.raises(CallError, match="it has 9 processes"):
+        idle.go()
+
+
 def test_what_a_system_does_not_say_of_a_process_is_a_doubt(idle, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(op_process, "cpu_seconds", lambda pid: None)

@@ -50,6 +50,8 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTES
 _PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
 # What would move the cursor of a terminal that shows it.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Each of an op's processes is looked at whenever it is stopped.
+MOST_CHILDREN = 500
 UNTIMED = "this system does not say whether its process went on while it was stopped"
 ENDED = "a process that it had started ended while it was stopped, so nobody knows what that did meanwhile"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
@@ -204,7 +206,7 @@ class OpProcess:
         """Returns when neither the process nor any that it started runs; and when that was, by `time.perf_counter`.
 
         Raises:
-            CallError: it does not stop.
+            CallError: it does not stop, or has more processes than can be followed.
         """
         if self._stopped:
             return time.perf_counter()
@@ -216,6 +218,8 @@ class OpProcess:
         self._stopped = True
         self._children = signal_all(signal.SIGSTOP, lambda: descendants(self.pid))
         end = time.perf_counter() if self._children else end
+        if len(self._children) > MOST_CHILDREN:
+            raise CallError(f"it has {len(self._children)} processes that it never waited for, beside its own")
         stopped = (self.pid, *that_come_to_a_stop(self._children))
         self._taken_s = {pid: taken for pid in stopped if (taken := cpu_seconds(pid)) is not None}
         if self.pid not in self._taken_s:
