@@ -2,9 +2,11 @@
 
 import contextlib
 import errno
+import json
 import os
 import pickle
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -136,9 +138,33 @@ def test_a_message_that_is_none_is_a_fault_of_the_op(message):
             OpProcess._unpacked(message, kind)
 
 
-def test_a_disk_that_is_full_is_no_fault_of_the_op():
-    with pytest.raises(LabError, match="found a disk full"):
-        OpProcess._unpacked(b'!{"type": "OSError", "message": "[Errno 28] No space left on device: \'x\'"}', b"+")
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("[Errno 28] No space left on device: 'x'", "found a disk full"),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "takes no process beside the judge's"),
+    ],
+)
+def test_what_a_system_lacks_is_no_fault_of_the_op(message, sentence):
+    with pytest.raises(LabError, match=sentence):
+        OpProcess._unpacked(b"!" + json.dumps({"type": "OSError", "message": message}).encode(), b"+")
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_process_that_gives_no_answer_is_not_waited_for(idle, monkeypatch, capfd, closes):
+    """It has closed its connection, or says that its answer is longer than the judge's memory; and goes on."""
+    ended = []
+    monkeypatch.setattr(op_process, "_ENDING_S", 0.05)
+    monkeypatch.setattr(OpProcess, "_ended", lambda self, status: ended.append(os.WTERMSIG(status)))
+    ours, theirs = Pipe()
+    monkeypatch.setattr(idle, "_connection", ours)
+    if closes:
+        theirs.close()
+    else:
+        os.write(theirs.fileno(), struct.pack("!iQ", -1, 2**62))
+    idle._receive()
+    assert ended == [signal.SIGKILL]
+    assert "closed its connection" in capfd.readouterr().err
 
 
 def test_what_an_op_raises_moves_no_cursor():

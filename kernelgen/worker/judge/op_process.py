@@ -50,6 +50,13 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTES
 _PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
 # What would move the cursor of a terminal that shows it.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What an op's process says of the system that it runs on, by signs in the message, and what to do then.
+_SIGNS_OF_THE_SYSTEM = {
+    os.strerror(errno.ENOSPC): "The op's process found a disk full: make room, and try again",
+    "busy or unavailable": "The GPU takes no process beside the judge's: set its compute mode by nvidia-smi -c DEFAULT",
+}
+# The bytes of an answer, and how long a process may take to end that has closed its connection.
+MOST_OF_AN_ANSWER, _ENDING_S = 2**26, 10.0
 # Each of an op's processes is looked at whenever it is stopped.
 MOST_CHILDREN = 500
 UNTIMED = "this system does not say whether its process went on while it was stopped"
@@ -177,7 +184,7 @@ class OpProcess:
 
     def _receive(self) -> bytes:
         try:
-            return self._connection.recv_bytes()
+            return self._connection.recv_bytes(MOST_OF_AN_ANSWER)
         except (EOFError, OSError):
             self._end_alike()
 
@@ -189,8 +196,9 @@ class OpProcess:
             if head == op_host.FAILED:
                 problem = json.loads(payload)
                 error = RaisedError(*(_CONTROL.sub("", str(problem[name])) for name in ("type", "message")))
-                if os.strerror(errno.ENOSPC) in error.message:
-                    raise LabError(f"The op's process found a disk full ({error}): make room, and try again.")
+                for sign, advice in _SIGNS_OF_THE_SYSTEM.items():
+                    if sign in error.message:
+                        raise LabError(f"{advice} ({error}).")
                 raise error
             if head == kind and kind == op_host.TIMED and len(payload) % 8 == 0 and payload:
                 return payload
@@ -286,11 +294,16 @@ class OpProcess:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _end_alike(self) -> None:
-        """The op's process died: so does this one, in the same way, since the host knows what to do then."""
-        _, status = os.waitpid(self.pid, 0)
-        while os.WIFSTOPPED(status):
-            _, status = os.waitpid(self.pid, 0)
-        self._ended(status)
+        """The op's process died: so does this one, in the same way, since the host knows what to do then. One that goes
+        on is killed: nobody hears what it says any more."""
+        end = time.monotonic() + _ENDING_S
+        while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                print("it closed its connection to the judge, or sent no answer", file=sys.stderr)
+                os.kill(self.pid, signal.SIGKILL)
+                end = float("inf")
+            time.sleep(0.01)
+        self._ended(ended[1])
 
     def _ended(self, status: int) -> None:
         sys.stderr.flush()
