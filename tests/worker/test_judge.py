@@ -301,6 +301,15 @@ def test_a_thread_that_the_system_runs_otherwise_is_held_back(idle, monkeypatch)
     assert idle.is_held_back()
 
 
+def test_what_a_system_does_not_say_of_a_thread_is_as_the_judges_own(monkeypatch):
+    def prctl(option, get, thread, kind, cookie):
+        cookie._obj.value = 7
+        return -1 if thread.value else 0
+
+    monkeypatch.setattr(scheduling, "_SYSTEM", SimpleNamespace(prctl=prctl, syscall=lambda *_: -1))
+    assert scheduling.scheduling(os.getpid()) == scheduling.scheduling(0)
+
+
 APART = """
 import sys
 sys.path[0] = sys.argv[1]

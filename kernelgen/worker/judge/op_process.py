@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -256,7 +256,7 @@ class OpProcess:
         time.sleep(seconds)
         self.stop()
 
-    def move(self, cores: set[int]) -> None:
+    def move(self, cores: Collection[int]) -> None:
         """Has all of its threads run on these cores; or the first alone, where the user has libraries pin theirs."""
         for thread in [self.pid] if _PINNING & os.environ.keys() else self._threads():
             with suppress(OSError):

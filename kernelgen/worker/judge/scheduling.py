@@ -34,7 +34,8 @@ def _speeds(thread: int) -> tuple[int, int]:
 
 
 def _cookie(thread: int) -> int:
-    """Threads with a cookie run beside their like alone on a core of several hardware threads: else it is theirs."""
+    """Beside a thread with a cookie none without it runs on the same core; that of the calling thread, where the system
+    does not say."""
     cookie = ctypes.c_uint64()
-    _SYSTEM.prctl(_PR_SCHED_CORE, *map(ctypes.c_ulong, (_PR_SCHED_CORE_GET, thread, 0)), ctypes.byref(cookie))
-    return cookie.value
+    arguments = *map(ctypes.c_ulong, (_PR_SCHED_CORE_GET, thread, 0)), ctypes.byref(cookie)
+    return _cookie(0) if _SYSTEM.prctl(_PR_SCHED_CORE, *arguments) and thread else cookie.value
