@@ -58,7 +58,7 @@ _SIGNS_OF_THE_SYSTEM = {
 # The bytes of an answer, and how long a process may take to end that has closed its connection.
 MOST_OF_AN_ANSWER, _ENDING_S = 2**26, 10.0
 # Each of an op's processes is looked at whenever it is stopped.
-MOST_CHILDREN = 500
+MOST_CHILDREN = 200
 UNTIMED = "this system does not say whether its process went on while it was stopped"
 ENDED = "a process that it had started ended while it was stopped, so nobody knows what that did meanwhile"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
