@@ -21,6 +21,9 @@ from collections.abc import Container
 OP = "op"
 # The variable that names the folder in which a worker has its ops write; the host removes it.
 SCRATCH = "KERNELGEN_SCRATCH"
+# The variables by which PyTorch allocates a GPU's memory so that CUDA does not share it with another process, as it has
+# to be between a judge and its op.
+ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # Work that judges an op: its process imports nothing of the project, not even what has torch's name there.
 JUDGES = ("bench", "compare", "fuzz", "tune")
 

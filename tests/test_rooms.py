@@ -22,7 +22,8 @@ ROOMS = {
     "worker": set(),
 }
 # Modules beside the rooms, which all may import; a worker only what it shares with the host.
-SHARED, SHARED_WITH_WORKER = {"cores", "errors", "files", "protocol"}, {"cores", "errors", "protocol"}
+SHARED_WITH_WORKER = {"cores", "errors", "process_tree", "protocol"}
+SHARED = SHARED_WITH_WORKER | {"files"}
 # Modules that take a noticeable time to import.
 HEAVY = (
     "argparse",

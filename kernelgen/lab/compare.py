@@ -105,7 +105,7 @@ class Thresholds:
 
 
 @dataclass
-class Verdict:
+class CaseVerdict:
     """The verdict on one case; `before` and `after` are median seconds, NaN if there are none, and `p` is corrected for
     the number of cases."""
 
@@ -134,7 +134,7 @@ class Comparison:
     before: str
     after: str
     machine: str
-    verdicts: list[Verdict]
+    verdicts: list[CaseVerdict]
     thresholds: Thresholds = field(default_factory=Thresholds)
     notes: list[str] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
@@ -182,7 +182,7 @@ def revisions(
     for name, (text, p) in judge(differences, thresholds).items():
         result = first[name]
         aside = [f"{result.set_aside} rounds were set aside: the GPU was throttled"] if result.set_aside else []
-        verdict = Verdict(name, text, result.before, result.after, differences[name], p)
+        verdict = CaseVerdict(name, text, result.before, result.after, differences[name], p)
         both = [result, *([second[name]] if name in second else [])]
         faults, remarks, doubts = (_texts(both, kind) for kind in ("faults", "remarks", "doubts"))
         verdict.notes += [*faults, *remarks, *doubts, *aside]
@@ -200,19 +200,19 @@ def _texts(measured: Sequence[PairedResult], kind: str) -> list[str]:
     return list(dict.fromkeys(text for result in measured for text in getattr(result, kind)))
 
 
-def _believe_no_gain(verdict: Verdict, doubts: Sequence[str]) -> None:
+def _believe_no_gain(verdict: CaseVerdict, doubts: Sequence[str]) -> None:
     """Where something was not checked, an improvement may be a cheat's."""
     if doubts and verdict.verdict == IMPROVEMENT:
         verdict.verdict = INCONCLUSIVE
         verdict.notes.append("so an improvement is not believed")
 
 
-def lost(case: str, reason: str, *, is_new: bool) -> Verdict:
+def lost(case: str, reason: str, *, is_new: bool) -> CaseVerdict:
     """The verdict on a case in which a version crashed. The new one is wrong; of the old one nothing follows."""
-    return Verdict(case, WRONG if is_new else INCONCLUSIVE, math.nan, math.nan, notes=[reason])
+    return CaseVerdict(case, WRONG if is_new else INCONCLUSIVE, math.nan, math.nan, notes=[reason])
 
 
-def _confirm(verdict: Verdict, second: Difference, thresholds: Thresholds) -> None:
+def _confirm(verdict: CaseVerdict, second: Difference, thresholds: Thresholds) -> None:
     first, change = verdict.verdict, f"{100 * (second.ratio.value - 1):+.1f}%"
     verdict.verdict = thresholds.agreed(verdict.difference, verdict.p, second)
     if first not in UNDECIDED and verdict.verdict in UNDECIDED:
@@ -221,7 +221,7 @@ def _confirm(verdict: Verdict, second: Difference, thresholds: Thresholds) -> No
         verdict.notes.append(f"confirmed by other processes: {change}")
 
 
-def _say_what_would_decide(verdict: Verdict, thresholds: Thresholds, unit: str) -> None:
+def _say_what_would_decide(verdict: CaseVerdict, thresholds: Thresholds, unit: str) -> None:
     """Notes how many more blocks or samples an inconclusive case needs."""
     if verdict.verdict != INCONCLUSIVE:
         return
@@ -275,7 +275,7 @@ def files(
         pair = [table[key] for table in tables]
         medians = [case["functions"][OP]["median"][0] for case in pair]
         faults = [f"{name}: {fault}" for name, case in zip(names, pair, strict=True) for fault in case["faults"]]
-        verdict = Verdict(key, text, *medians, differences[key], p, faults)
+        verdict = CaseVerdict(key, text, *medians, differences[key], p, faults)
         if faults:
             verdict.verdict = WRONG
         else:
@@ -313,7 +313,7 @@ def _seconds(case: dict[str, Any], name: str = OP) -> list[float]:
     return case["functions"][name]["seconds"]
 
 
-def _blame_the_machine(verdict: Verdict, pair: list[dict[str, Any]], thresholds: Thresholds) -> None:
+def _blame_the_machine(verdict: CaseVerdict, pair: list[dict[str, Any]], thresholds: Thresholds) -> None:
     """A peer's code did not change. If its time moved as the op's did, by half as much or more, the machine changed."""
     if verdict.verdict in UNDECIDED:
         return

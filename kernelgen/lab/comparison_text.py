@@ -1,7 +1,7 @@
 """A comparison as text: cells of a table, a comment for a pull request, and the rule in a sentence."""
 
 from kernelgen.lab import results
-from kernelgen.lab.compare import IMPROVEMENT, INCONCLUSIVE, REGRESSION, WRONG, Comparison, Thresholds, Verdict
+from kernelgen.lab.compare import IMPROVEMENT, INCONCLUSIVE, REGRESSION, WRONG, CaseVerdict, Comparison, Thresholds
 
 HEADINGS = ("case", "before", "after", "time, 99% interval", "Cliff's δ", "p (Holm)", "verdict")
 _MARKS = {
@@ -17,7 +17,7 @@ def rows(comparison: Comparison) -> list[tuple[str, ...]]:
     return [_row(verdict) for verdict in comparison.verdicts]
 
 
-def _row(verdict: Verdict) -> tuple[str, ...]:
+def _row(verdict: CaseVerdict) -> tuple[str, ...]:
     difference = verdict.difference
     if difference is None:
         return (verdict.case, *["-"] * 5, verdict.verdict)

@@ -6,13 +6,13 @@ of its rounds' ratios: that is one unit of evidence. What lasts longer than a ro
 long as a block, such as where the inputs lie in memory, differs from block to block and so widens the interval.
 """
 
-import os
 import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from kernelgen.cores import CORES
 from kernelgen.lab import results
 from kernelgen.lab.worker_process import WorkerProcess
 
@@ -171,17 +171,13 @@ def measure(
     opened = pair.one_by_one("open", case=result.case, dtype=result.dtype)
     fastest = min(answer["fastest"] for answer in opened)
     # Cores differ in what else they run. Where one thread is timed, both workers share one, another in each block.
-    cores = _cores() if all(answer["one_thread"] for answer in opened) else []
+    cores = sorted(CORES) if all(answer["one_thread"] for answer in opened) else []
     graphs = all(answer["graphs"] for answer in pair.both("plan", seconds=fastest))
     checked = schedule.checked(chance)
     blocks: list[list[Round]] = []
     for block in range(schedule.blocks):
-        if cores:
-            core = chance.choice(cores)
-            for worker in pair.workers:
-                worker.move(core)
         among = schedule.rounds * schedule.samples if block in checked else 0
-        pair.both("fresh", graphs=graphs, among=among)
+        pair.both("fresh", graphs=graphs, among=among, core=chance.choice(cores) if cores else None)
         # One worker takes samples at a time, so one checks at a time: two references in float64 may not fit a GPU.
         blocks.append([_round(pair, schedule.samples, chance) for _ in range(schedule.rounds)])
         tick((block + 1) / schedule.blocks)
@@ -224,7 +220,3 @@ def _summarise(result: PairedResult, blocks: Sequence[Sequence[Round]]) -> bool:
     result.before = statistics.median(seconds for round_ in kept for seconds in round_.before)
     result.after = statistics.median(seconds for round_ in kept for seconds in round_.after)
     return throttled
-
-
-def _cores() -> list[int]:
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []

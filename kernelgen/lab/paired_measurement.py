@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelgen.errors import LabError
 from kernelgen.lab import compare, pair, results, statistics
-from kernelgen.lab.compare import Comparison, Thresholds, Verdict
+from kernelgen.lab.compare import CaseVerdict, Comparison, Thresholds
 from kernelgen.lab.pair import Pair, PairedResult, Schedule
 from kernelgen.lab.worker_process import LostError
 
@@ -61,7 +61,7 @@ class PairedMeasurement:
     repeated: list[PairedResult] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     _listed: set[str] = field(default_factory=set)
-    _lost: dict[str, Verdict] = field(default_factory=dict)
+    _lost: dict[str, CaseVerdict] = field(default_factory=dict)
 
     def compare(self) -> Comparison:
         """Measures, and repeats what is doubtful.

@@ -5,11 +5,16 @@ own tests, and last the time, as `compare --against` or `bench` measures it. Wha
 tests, and the build of the other revision and the start of its processes.
 """
 
+import errno
+import os
 import random
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError, LabError
@@ -24,6 +29,8 @@ from kernelgen.toolchain.build import Build, environment
 
 # Enough for a share of the ceilings. Whether an op is faster, blocks of a comparison say.
 BENCH_SAMPLES = 30
+# A disk with fewer free bytes is full: what a compiler writes for a source is larger.
+LEAST_ROOM = 2**20
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ def judge(selection: Selection, request: Request, tell: Callable[[str], None] = 
             try:
                 done = step()
             except KernelgenError as error:
-                outcome = FAILED if name == "build" else OPEN
+                refutes = name == "build" and not _is_for_want_of_room(error, selection.root)
+                outcome = FAILED if refutes else OPEN
                 done = Step(name, outcome, str(error), facts=error.details)
             done.seconds = time.monotonic() - began
             verdict.steps.append(done)
@@ -82,6 +90,13 @@ def judge(selection: Selection, request: Request, tell: Callable[[str], None] = 
                 break
     verdict.seconds = time.monotonic() - start
     return verdict
+
+
+def _is_for_want_of_room(error: KernelgenError, root: Path) -> bool:
+    """Whether a build failed since a disk is full, which says nothing of the op. Not every compiler says so."""
+    folders = (root, Path(tempfile.gettempdir()))
+    is_full = any(shutil.disk_usage(folder).free < LEAST_ROOM for folder in folders)
+    return is_full or os.strerror(errno.ENOSPC) in f"{error} {error.details}"
 
 
 def _steps(selection: Selection, request: Request) -> Iterator[tuple[str, Callable[[], Step]]]:

@@ -21,8 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kernelgen import process_tree
 from kernelgen.errors import KernelgenError, LabError
-from kernelgen.protocol import JUDGES, SCRATCH
+from kernelgen.protocol import ALLOCATORS, JUDGES, SCRATCH
 
 Event = dict[str, Any]
 
@@ -82,8 +83,9 @@ class WorkerProcess:
         parent = str(_PACKAGE_PARENT)
         if request["work"] in JUDGES:
             arguments = ["-S", "-c", _BOOT_OF_A_JUDGE, parent, str(root), *request.get("apart", ())]
+            inherited = {name: value for name, value in os.environ.items() if name not in ALLOCATORS}
         else:
-            arguments = ["-c", _BOOT, parent]
+            arguments, inherited = ["-c", _BOOT, parent], dict(os.environ)
         # In a session of its own: Ctrl-C reaches the host alone, which then ends the worker and all that it started.
         self._process = subprocess.Popen(
             [*under, str(python), *arguments],
@@ -92,7 +94,7 @@ class WorkerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", SCRATCH: self._scratch, **request.get("environment", {})},
+            env={**inherited, "PYTHONUNBUFFERED": "1", SCRATCH: self._scratch, **request.get("environment", {})},
         )
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._process.stdout, selectors.EVENT_READ)
@@ -103,11 +105,6 @@ class WorkerProcess:
     def allow(self, limit_s: float) -> None:
         """Sets how long the worker may send nothing, from now on."""
         self._limit_s = limit_s
-
-    def move(self, core: int) -> None:
-        """Lets the worker run on one core alone, where the system can do that."""
-        with suppress(AttributeError, OSError):
-            os.sched_setaffinity(self._process.pid, {core})
 
     # ---- Orders and events ----------------------------------------------------------------------------------------
 
@@ -177,7 +174,8 @@ class WorkerProcess:
     def kill(self) -> None:
         """Ends the worker, with all that it started, by force. A thread that waits for it gets a LostError."""
         if self._process.poll() is None:
-            with suppress(ProcessLookupError):
+            process_tree.end(self._process.pid)
+            with suppress(ProcessLookupError):  # A profiler that it runs under is of the same group.
                 os.killpg(self._process.pid, signal.SIGKILL)
             # A process that is stuck in a driver dies when the driver lets go of it, which nobody has to wait for.
             with suppress(subprocess.TimeoutExpired):

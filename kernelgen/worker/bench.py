@@ -19,9 +19,10 @@ from kernelgen.worker import ceilings, machine_state, protocol
 from kernelgen.worker.environment import describe
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
-from kernelgen.worker.judge.comparison import CheckResult, Findings
+from kernelgen.worker.judge.comparison import Findings
+from kernelgen.worker.judge.errors import CallError
 from kernelgen.worker.judge.judge import Judge, difference_of_states, trusted_root
-from kernelgen.worker.judge.op_process import CallError, become_judge
+from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.op import Op, Sizes, dtype_name
 
 BLOCKS = 10
@@ -238,9 +239,7 @@ class _Rounds:
             missing = samples - self.throttled.count(False)
             self._block(min(size, missing, most - len(self.throttled)))
             tick()
-        for check in (lambda: self.timed.check_afterwards(OP), lambda: CheckResult(self._judge.what_is_left())):
-            if not self.findings.faults:
-                self.findings.add(check())
+        self._judge.check_afterwards(self.timed, self.findings)
 
     def _block(self, rounds: int) -> None:
         """Each sample of the op is checked by the same chance, whatever was checked before: an op notices a check, and
@@ -254,7 +253,7 @@ class _Rounds:
                 if name == OP and not self.findings.faults and self._is_due(rounds, left, self.checked > before):
                     self._check()
             if len(self.throttled) in self._special and not self.findings.faults:
-                self.findings.add(CheckResult(self.timed.check_special_values(OP)))
+                self.findings.add(self.timed.check_special_values(OP))
             self.throttled.append(self.watch.read() or throttled)
 
     def _is_due(self, rounds: int, left: int, is_checked: bool) -> bool:

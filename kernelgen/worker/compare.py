@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+from kernelgen.cores import CORES
 from kernelgen.protocol import OP
 from kernelgen.worker import ceilings, machine_state, protocol
 from kernelgen.worker.bench import check_gradient, chosen_cases, chosen_dtypes, cost, set_tf32
 from kernelgen.worker.environment import describe
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.case import JudgedCase
-from kernelgen.worker.judge.comparison import CheckResult, Findings
+from kernelgen.worker.judge.comparison import Findings
 from kernelgen.worker.judge.judge import Judge, trusted_root
 from kernelgen.worker.judge.op_process import become_judge
 from kernelgen.worker.op import dtype_name
@@ -75,10 +76,12 @@ class ComparedVersion:
         self.timed.plan(seconds)
         return {"graphs": self.timed.graphs}
 
-    def fresh(self, graphs: bool, among: int = 0) -> dict[str, Any]:
-        """New inputs at new addresses; of the next `among` samples one is checked in any case, picked by chance."""
+    def fresh(self, graphs: bool, among: int = 0, core: int | None = None) -> dict[str, Any]:
+        """New inputs at new addresses. Of the next `among` samples one is checked in any case, picked by chance; all
+        are taken on this core alone, if there is one."""
         self._until_check = self._chance.randrange(among) if among else -1
         self.timed.graphs = graphs
+        self.timed.cores = CORES if core is None else {core}
         self.timed.fresh()
         return {}
 
@@ -95,7 +98,7 @@ class ComparedVersion:
             if is_due and not self._findings.faults:
                 self._findings.add(self.timed.check())
         if self._chance.random() < SPECIAL and not self._findings.faults:
-            self._findings.add(CheckResult(self.timed.check_special_values(OP)))
+            self._findings.add(self.timed.check_special_values(OP))
         return {"seconds": seconds, "throttled": self.watch.read() or throttled}
 
     def check(self) -> dict[str, Any]:
@@ -106,9 +109,7 @@ class ComparedVersion:
 
     def finish(self) -> dict[str, Any]:
         """The last checks, the machine's state meanwhile, and how the case was timed."""
-        for check in (lambda: self.timed.check_afterwards(OP), lambda: CheckResult(self.judge.what_is_left())):
-            if not self._findings.faults:
-                self._findings.add(check())
+        self.judge.check_afterwards(self.timed, self._findings)
         facts = asdict(self._findings) | {"state": self.watch.summary()}
         facts |= {"method": self.timed.method, "calls_a_sample": self.timed.calls_a_sample}
         facts["bytes"], facts["flops"] = cost(self.timed.op, self.timed.sizes, self.timed.dtype, self.backward)

@@ -10,7 +10,7 @@ from kernelgen.worker.evaluation import blamed_on, copies, significant_strides, 
 from kernelgen.worker.fuzzed_op import kind
 from kernelgen.worker.judge.arena import span
 from kernelgen.worker.judge.caller import Caller, CallResult, Region, region_of
-from kernelgen.worker.judge.op_process import NOT_ASKED_FOR
+from kernelgen.worker.judge.errors import NOT_ASKED_FOR
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op import Op
 

@@ -49,7 +49,7 @@ _MOST_COPIES = 256
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Examination:
     """What is wrong with an op in a case, None if it is right; and by result the largest error, in units of what is
     allowed."""
 
@@ -174,17 +174,17 @@ class _Run:
             if not self.emit.start(self.op.name, text):
                 continue
             try:
-                verdict = self.examine(case)
+                examined = self.examine(case)
             except TooLargeError:  # No fault of the op.
                 self.emit("too large", op=self.op.name, case=text)
                 continue
             except NotWrittenError as error:
                 if not passed:
                     raise
-                verdict = Verdict(Fault("op", f"it passed another case, and says of this one: {error}"))
-            fault, passed = verdict.fault, passed or verdict.fault is None
+                examined = Examination(Fault("op", f"it passed another case, and says of this one: {error}"))
+            fault, passed = examined.fault, passed or examined.fault is None
             if fault is None:
-                self.emit("passed", op=self.op.name, case=text, errors=verdict.errors)
+                self.emit("passed", op=self.op.name, case=text, errors=examined.errors)
                 continue
             self.emit("failure", op=self.op.name, case=text, check=fault.check, text=fault.text)
             if self.fail_fast:
@@ -194,7 +194,7 @@ class _Run:
                 self.emit("shrinking", op=self.op.name, check=fault.check, seconds=SHRINK_S)
                 self.shrink(case)
 
-    def examine(self, case: Case) -> Verdict:
+    def examine(self, case: Case) -> Examination:
         try:
             if self.device == EMULATED:
                 self.caller.set_schedules(self.package, emulated.schedule(self.seed, as_text(case)))
@@ -253,7 +253,7 @@ def _memory(device: str) -> tuple[int, int]:
 # ---- One case -------------------------------------------------------------------------------------------------
 
 
-def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdict:
+def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Examination:
     """The verdict on an op in a case.
 
     Raises:
@@ -270,15 +270,15 @@ def examine(op: Op, case: Case, device: str, seed: int, caller: Caller) -> Verdi
         fuzzed = FuzzedCase(op, make, args, caller, op.repeatable_at(sizes), sizes)
         if any(tensor.numel() >= fuzzed_case.HUGE for tensor in tensors(args)):
             fuzzed_case.check_huge(fuzzed)
-            return Verdict(None)
+            return Examination(None)
         errors = fuzzed_case.check(fuzzed)
         calls.check(case["call"], fuzzed)
-        return Verdict(None, errors)
+        return Examination(None, errors)
     except MismatchError as wrong:
-        return Verdict(wrong.fault)
+        return Examination(wrong.fault)
     except (OpOutOfMemoryError, torch.OutOfMemoryError) as error:
         torch.cuda.empty_cache()
-        return Verdict(_out_of_memory(op, case, device, is_judge=isinstance(error, torch.OutOfMemoryError)))
+        return Examination(_out_of_memory(op, case, device, is_judge=isinstance(error, torch.OutOfMemoryError)))
 
 
 def _freeze(args: Any, which: str) -> None:

@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.worker import state
 from kernelgen.worker.evaluation import call, ones_like, own, tensors
-from kernelgen.worker.judge import gpu_memory
-from kernelgen.worker.judge.arena import Part, opened
+from kernelgen.worker.judge.arena import Part, extent_of, opened
+from kernelgen.worker.judge.gpu_memory import Sharing
 
 _SWITCH_S = 1e-5
 # About a hundredth of a second of the GPU's cycles.
@@ -40,6 +40,7 @@ class FuzzedOp:
     def __init__(self, function: Callable[..., Any], arena_fd: int = -1) -> None:
         self._function, self._arena_fd = function, arena_fd
         self._results: list[Called] = []
+        self._sharing = Sharing()
 
     # ---- Inputs -----------------------------------------------------------------------------------------------
 
@@ -283,7 +284,7 @@ class FuzzedOp:
             return []
         results = [tensor for result, grads in self._results for tensor in (*tensors(result), *grads)]
         there = [tensor for tensor in results if tensor is not None and tensor.is_cuda and tensor.numel()]
-        return gpu_memory.shared(tensor.data_ptr() for tensor in there if self._place(tensor) is None)
+        return self._sharing.allocations(extent_of(tensor) for tensor in there if self._place(tensor) is None)
 
     def _synchronize(self) -> None:
         if self._device.startswith("cuda"):

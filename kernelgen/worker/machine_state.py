@@ -36,17 +36,23 @@ def _handle() -> tuple[Any, Any]:
     import torch
 
     pynvml.nvmlInit()
-    uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
-    return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+    try:
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except pynvml.NVMLError:  # It is a part of a GPU (MIG).
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
 
 
-def gpu_processes() -> list[int]:
-    """The processes that compute on torch's current GPU, as NVML numbers them; none where it does not say."""
+def gpu_processes() -> list[int] | None:
+    """The processes that compute or draw on torch's current GPU, as NVML numbers them; None where it does not say."""
     try:
         nvml, gpu = _handle()
-        return [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)]
+        pids = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
     except Exception:  # Whatever NVML lacks on some system.
-        return []
+        return None
+    with suppress(Exception):  # A part of a GPU draws nothing, and NVML may refuse to say so.
+        pids |= {process.pid for process in nvml.nvmlDeviceGetGraphicsRunningProcesses(gpu)}
+    return sorted(pids)
 
 
 class GpuWatch:

@@ -56,6 +56,7 @@ class _Host:
         self._joined: Any = None
         self._clock = None
         self._fuzzed: Any = None
+        self._sharing: Any = None
         self._libraries: set[str] = set()
 
     def serve(self) -> None:
@@ -262,11 +263,13 @@ class _Host:
         torch.cuda.empty_cache()
 
     def allocations(self) -> dict[str, Any]:
-        """The allocations on a GPU that the results lie in, as `gpu_memory.shared` tells of them."""
-        from kernelgen.worker.judge import gpu_memory
+        """The allocations on a GPU that the results lie in, as `gpu_memory.Sharing` tells of them."""
+        from kernelgen.worker.judge.arena import extent_of
+        from kernelgen.worker.judge.gpu_memory import Sharing
 
-        addresses = [tensor.data_ptr() for result in self._results for tensor in _tensors(result) if tensor.numel()]
-        return {"allocations": gpu_memory.shared(addresses)}
+        self._sharing = self._sharing or Sharing()
+        there = [tensor for result in self._results for tensor in _tensors(result) if tensor.numel()]
+        return {"allocations": self._sharing.allocations(map(extent_of, there))}
 
     def _call(self, function: Any, index: int, backward: bool) -> Any:
         args = self._sets[index]

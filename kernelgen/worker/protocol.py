@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from kernelgen.errors import KernelgenError, LabError
+from kernelgen.process_tree import descendants, signal_all
 from kernelgen.protocol import JUDGES, SCRATCH
 
 # The exit code of a worker that cannot go on, such as one whose CUDA context is dead.
@@ -82,12 +83,13 @@ def main() -> None:
 
 
 def _end_with_the_host(pipe: int) -> None:
-    """Waits until nobody reads from the pipe, as where the host was killed; then ends this process, and its group if it
-    leads one. A call that never returns would keep a core busy until somebody looks."""
+    """Waits until nobody reads from the pipe, as where the host was killed; then ends this process with all that it
+    started, and its group if it leads one. A call that never returns would keep a core busy until somebody looks."""
     watch = select.poll()
     watch.register(pipe, 0)  # Which tells of errors alone.
     watch.poll()
     shutil.rmtree(os.environ.get(SCRATCH, ""), ignore_errors=True)
+    signal_all(signal.SIGKILL, lambda: descendants(os.getpid()))
     leads = os.getpgid(0) == os.getpid()  # Not under a profiler, which ends by itself.
     os.kill(0 if leads else os.getpid(), signal.SIGKILL)
 

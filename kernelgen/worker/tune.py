@@ -24,7 +24,7 @@ from kernelgen.worker.estimates import Estimates, Row
 from kernelgen.worker.judge import trusted
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
-from kernelgen.worker.judge.comparison import CheckResult, Findings
+from kernelgen.worker.judge.comparison import Findings
 from kernelgen.worker.judge.judge import trusted_root
 from kernelgen.worker.mismatch import TooLargeError
 from kernelgen.worker.op import Op, dtype_name
@@ -188,7 +188,7 @@ class TuningWorker(ComparedVersion):
             if number == checked and not self._findings.faults:
                 self._findings.add(self.timed.check())
         if is_checked and not self._findings.faults:
-            self._findings.add(CheckResult(self.timed.check_special_values(OP)))
+            self._findings.add(self.timed.check_special_values(OP))
         return {"seconds": seconds, "fault": next(iter(self._findings.faults), None)}
 
 

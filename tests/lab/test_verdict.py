@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kernelgen.errors import KernelgenError, LabError
 from kernelgen.lab import op_tests, trusted_tests, verdict
 from kernelgen.lab.op_tests import OpTests
 from kernelgen.lab.selection import Selection
@@ -126,6 +127,25 @@ def test_a_right_op_passes_every_step(lab_project, few_cases, run):
     done = run(*ASK)
     assert done.code == 0, done.out
     assert outcomes(done.json) == dict.fromkeys(("build", "fuzz", "tests", "share"), PASSED)
+
+
+@pytest.mark.parametrize(
+    ("message", "free", "outcome"),
+    [
+        ("the compiler refused a source", 2**30, FAILED),
+        ("fatal error: error writing to /tmp/cc.s: No space left on device", 2**30, OPEN),
+        ("the native build failed", 0, OPEN),
+    ],
+)
+def test_a_disk_that_is_full_refutes_nothing(tmp_path, monkeypatch, message, free, outcome):
+    def fail() -> Step:
+        raise KernelgenError("the build failed", {"errors": [{"message": message}]})
+
+    monkeypatch.setattr(verdict, "_steps", lambda *_: (step for step in [("build", fail)]))
+    monkeypatch.setattr(verdict.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    judged = verdict.judge(SimpleNamespace(ops=["clip"], root=tmp_path), Request())
+    assert [step.outcome for step in judged.steps] == [outcome]
+    assert judged.exit_code == (1 if outcome == FAILED else LabError.exit_code)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import pytest
 
 from kernelgen.errors import KernelgenError, LabError
 from kernelgen.lab import worker_process
+from kernelgen.lab.worker_process import WorkerProcess
 
 # How a worker is started is what these tests are about.
 pytestmark = pytest.mark.usefixtures("cold_start")
@@ -204,6 +205,31 @@ def test_a_worker_whose_host_is_killed_ends_even_in_a_call_that_does_not(tmp_pat
         time.sleep(0.01)
     assert not _runs(pid)
     assert not Path(scratch).exists()
+
+
+STARTS_ANOTHER = """
+import subprocess, time
+
+def work(request, emit):
+    other = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    emit("started", pid=other.pid)
+    time.sleep(1000)
+"""
+
+
+def test_what_a_worker_started_ends_with_it_even_in_a_session_of_its_own(tmp_path):
+    """As an op's processes are: each kept a core busy from then on."""
+    (tmp_path / "src" / "jobs").mkdir(parents=True)
+    (tmp_path / "src" / "jobs" / "starting.py").write_text(STARTS_ANOTHER)
+    worker = WorkerProcess("the worker", Path(sys.executable), tmp_path, {"work": "jobs.starting"})
+    pid = str(worker.receive()["pid"])
+    assert _runs(pid)
+    worker.kill()
+    end = time.monotonic() + 20
+    while _runs(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not _runs(pid)
+    worker.close()
 
 
 def _runs(pid: str) -> bool:

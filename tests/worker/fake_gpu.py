@@ -22,12 +22,17 @@ _GRANULE = 2**14
 class FakeDriver:
     """CUDA's driver, for both processes: of each function what gpu_memory.py uses."""
 
+    # Whether it shares what a process allocates, such as no expandable segment; and whether it gives numbers.
+    shares, numbers = True, True
+
     def __init__(self) -> None:
         self._numbers, self._mappings = itertools.count(1), itertools.count(2**50, 2**30)
         # By address, the number and the memory of an allocation; by handle and by address, what the judge has open.
         self._allocations: dict[int, tuple[int, Tensor]] = {}
         self._open: dict[bytes, list[Any]] = {}
         self._mapped: dict[int, Tensor] = {}
+        # Allocations that no allocator of PyTorch's made.
+        self._plain: set[int] = set()
 
     def malloc(self, nbytes: int) -> int:
         base = next(base for base in itertools.count(2**40, 2**30) if base not in self._allocations)
@@ -42,17 +47,34 @@ class FakeDriver:
         base = address // 2**30 * 2**30
         return {**{b: m for b, (_, m) in self._allocations.items()}, **self._mapped}[base][address - base :]
 
+    def cuMemAlloc_v2(self, base: Any, nbytes: Any) -> int:
+        base._obj.value = self.malloc(nbytes.value)
+        self._plain.add(base._obj.value)
+        return 0
+
+    def cuMemFree_v2(self, base: Any) -> int:
+        self.free(base.value)
+        return 0
+
+    def cuMemcpyDtoD_v2(self, to: Any, source: Any, nbytes: Any) -> int:
+        self.memory_at(to.value)[: nbytes.value] = self.memory_at(source.value)[: nbytes.value]
+        return 0
+
     def cuMemGetAddressRange_v2(self, base: Any, nbytes: Any, address: Any) -> int:
         base._obj.value = address.value // 2**30 * 2**30
         nbytes._obj.value = len(self._allocations[base._obj.value][1])
         return 0
 
     def cuIpcGetMemHandle(self, handle: Any, base: Any) -> int:
+        if not self.shares and base.value not in self._plain:
+            return 1
         ctypes.memmove(handle, base.value.to_bytes(64, "little"), 64)
         return 0
 
     def cuPointerGetAttribute(self, value: Any, attribute: int, base: Any) -> int:
         assert attribute == 7
+        if not self.numbers:
+            return 1
         value._obj.value = self._allocations[base.value][0]
         return 0
 
@@ -83,6 +105,7 @@ class FakeGpuProcess(SameProcess):
         self._driver, self._random = driver, random.Random(seed)
         self._free: list[int] = []
         self._taken: list[int] = []
+        self._sharing = gpu_memory.Sharing()
 
     def go(self, numbers: Any = ()) -> tuple[float, float, list[int]]:
         before, self._taken = self._taken, []
@@ -99,7 +122,9 @@ class FakeGpuProcess(SameProcess):
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         if do == "allocations":
-            return {"allocations": [list(facts) for facts in gpu_memory.shared(self._taken)]}
+            results = [tensor for result in self._host._results for tensor in result]
+            extents = [(address, tensor.nbytes) for address, tensor in zip(self._taken, results, strict=True)]
+            return {"allocations": [list(facts) for facts in self._sharing.allocations(extents)]}
         answer = super().ask(do, **arguments)
         if do in ("inputs", "free_memory"):
             self._free, self._taken = self._free + self._taken, []
@@ -128,4 +153,4 @@ def installed(monkeypatch: Any) -> FakeDriver:
 
 def with_fake_gpu(timed: Any) -> None:
     """Has a `JudgedCase` of a `FakeGpuProcess` read from it."""
-    timed._readers = {process: GpuReader(process) for process in timed._processes}
+    timed.results.readers = {process: GpuReader(process) for process in timed._processes}

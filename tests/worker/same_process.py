@@ -13,7 +13,8 @@ from kernelgen.worker import fuzz, op_host
 from kernelgen.worker.cases import Case
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.caller import Caller
-from kernelgen.worker.judge.op_process import OpProcess, RaisedError
+from kernelgen.worker.judge.errors import RaisedError
+from kernelgen.worker.judge.op_process import OpProcess
 from kernelgen.worker.mismatch import Fault
 from kernelgen.worker.op import Op
 

@@ -13,7 +13,8 @@ from kernelgen.worker import contract, fuzz
 from kernelgen.worker.cases import complete
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.caller import Caller, Region
-from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, OpProcess, RaisedError
+from kernelgen.worker.judge.errors import NOT_ASKED_FOR, CallError, RaisedError
+from kernelgen.worker.judge.op_process import OpProcess
 from kernelgen.worker.mismatch import Fault, MismatchError, OpOutOfMemoryError
 from kernelgen.worker.op_host import OK
 

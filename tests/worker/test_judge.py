@@ -1,23 +1,41 @@
 """What the judge loads, reads and believes; test_exploits.py has what it withstands."""
 
 import contextlib
+import errno
+import json
 import os
 import pickle
 import signal
+import struct
 import subprocess
 import sys
 import time
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from kernelgen import process_tree
 from kernelgen.errors import LabError
-from kernelgen.worker.judge import arena, bystanders, noise, op_process, results, trusted
+from kernelgen.process_tree import descendants, signal_all
+from kernelgen.worker import machine_state
+from kernelgen.worker.judge import (
+    arena,
+    bystanders,
+    noise,
+    op_process,
+    process_memory,
+    results,
+    scheduling,
+    stopping,
+    trusted,
+)
 from kernelgen.worker.judge.arena import CpuArena, Place
 from kernelgen.worker.judge.case import RAN_S
-from kernelgen.worker.judge.op_process import CallError, OpProcess, RaisedError, descendants, signal_all
+from kernelgen.worker.judge.errors import CallError, RaisedError
+from kernelgen.worker.judge.op_process import OpProcess
 
 LAB = """
 import torch
@@ -120,6 +138,35 @@ def test_a_message_that_is_none_is_a_fault_of_the_op(message):
             OpProcess._unpacked(message, kind)
 
 
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("[Errno 28] No space left on device: 'x'", "found a disk full"),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "takes no process beside the judge's"),
+    ],
+)
+def test_what_a_system_lacks_is_no_fault_of_the_op(message, sentence):
+    with pytest.raises(LabError, match=sentence):
+        OpProcess._unpacked(b"!" + json.dumps({"type": "OSError", "message": message}).encode(), b"+")
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_process_that_gives_no_answer_is_not_waited_for(idle, monkeypatch, capfd, closes):
+    """It has closed its connection, or says that its answer is longer than the judge's memory; and goes on."""
+    ended = []
+    monkeypatch.setattr(op_process, "_ENDING_S", 0.05)
+    monkeypatch.setattr(OpProcess, "_ended", lambda self, status: ended.append(os.WTERMSIG(status)))
+    ours, theirs = Pipe()
+    monkeypatch.setattr(idle, "_connection", ours)
+    if closes:
+        theirs.close()
+    else:
+        os.write(theirs.fileno(), struct.pack("!iQ", -1, 2**62))
+    idle._receive()
+    assert ended == [signal.SIGKILL]
+    assert "closed its connection" in capfd.readouterr().err
+
+
 def test_what_an_op_raises_moves_no_cursor():
     with pytest.raises(RaisedError, match=r"^ValueError: \[2Kall is well$"):
         OpProcess._unpacked(b'!{"type": "ValueError", "message": "\\u001b[2K\\rall is well"}', b"+")
@@ -158,24 +205,109 @@ def test_what_a_process_computes_while_it_is_stopped_is_seen(tmp_path):
 
 
 def test_the_time_of_a_process_is_taken_once_it_has_stopped(monkeypatch):
-    monkeypatch.setattr(op_process, "_STOPPING_S", 0.01)
+    monkeypatch.setattr(stopping, "_STOPPING_S", 0.01)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        assert op_process._comes_to_a_stop(busy.pid)  # It does not, so what it takes from now on counts.
-        monkeypatch.setattr(op_process, "_STOPPING_S", 20)
+        # It does not, so what it takes from now on counts.
+        assert stopping.that_come_to_a_stop([busy.pid]) == [busy.pid]
+        monkeypatch.setattr(stopping, "_STOPPING_S", 20)
         for _ in range(100):
             busy.send_signal(signal.SIGCONT)
             busy.send_signal(signal.SIGSTOP)
-            assert op_process._comes_to_a_stop(busy.pid)
-            taken = op_process._cpu_seconds(busy.pid)
-            assert Path(f"/proc/{busy.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-            assert op_process._cpu_seconds(busy.pid) == taken
+            assert stopping.that_come_to_a_stop([busy.pid]) == [busy.pid]
+            taken = stopping.cpu_seconds(busy.pid)
+            assert process_tree.state_of(busy.pid) == "T"
+            assert stopping.cpu_seconds(busy.pid) == taken
     finally:
         busy.kill()
     os.waitid(os.P_PID, busy.pid, os.WEXITED | os.WNOWAIT)
-    assert not op_process._comes_to_a_stop(busy.pid)  # A zombie.
+    assert stopping.that_come_to_a_stop([busy.pid]) == []  # A zombie.
     busy.wait()
-    assert not op_process._comes_to_a_stop(busy.pid)
+    assert stopping.that_come_to_a_stop([busy.pid]) == []
+
+
+@pytest.fixture
+def idle(tmp_path):
+    """A process without an op, which is stopped."""
+    process = OpProcess(tmp_path, CpuArena(), confined=False)
+    process.ask("arm", function="", indices=[], backward=False, graphs=False)
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_process_is_told_to_stop_until_it_does(idle, monkeypatch, lost):
+    """A timer's SIGCONT takes a stop back that nobody has seen, and a tracer keeps it from the process."""
+    kill, kept = os.kill, iter([True] * lost)
+    monkeypatch.setattr(os, "kill", lambda *to: (to[1] == signal.SIGSTOP and next(kept, False)) or kill(*to))
+    before = signal.getsignal(signal.SIGALRM)
+    idle.ask("arm", function="", indices=[], backward=False, graphs=False)
+    assert next(kept, None) is None
+    assert process_tree.state_of(idle.pid) == "T"
+    assert signal.getsignal(signal.SIGALRM) == before
+
+
+def test_a_process_that_never_stops_is_not_waited_for(idle, monkeypatch):
+    kill = os.kill
+    monkeypatch.setattr(stopping, "_UNSTOPPABLE_S", 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", lambda *to: to[1] == signal.SIGSTOP or kill(*to))
+        with pytest.raises(CallError, match="its process did not stop"):
+            idle.go()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_more_processes_than_can_be_followed_are_a_fault(idle, monkeypatch):
+    monkeypatch.setattr(op_process, "descendants", lambda pid: range(2**22 + 1, 2**22 + 10))
+    monkeypatch.setattr(op_process, "signal_all", lambda number, processes: [*processes()])
+    idle.ask("arm", function="", indices=[], backward=False, graphs=False)
+    monkeypatch.setattr(op_process, "MOST_CHILDREN", 8)
+    with pytest.raises(CallError, match="it has 9 processes"):
+        idle.go()
+
+
+def test_what_a_system_does_not_say_of_a_process_is_a_doubt(idle, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(op_process, "cpu_seconds", lambda pid: None)
+        idle.go()
+        assert (idle.doubt, idle.ran_s) == (op_process.UNTIMED, 0)
+    idle._taken_s[2**22 + 1] = 0.0  # A child that was killed while it was stopped, as where memory lacks.
+    idle.go()
+    assert (idle.doubt, idle.ran_s) == (op_process.ENDED, 0)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_a_system_whose_processes_cannot_be_read_is_no_fault_of_the_op(idle, monkeypatch, number):
+    with pytest.raises(CallError, match="Bad address"):
+        idle.read(0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(process_memory, "_is_refused_to_all", lambda: False)
+        assert "its process hides it" in str(process_memory.refusal(number))
+    monkeypatch.setattr(process_memory, "_readv", lambda *_: (-1, number))
+    with pytest.raises(LabError, match="ptrace_scope"):
+        idle.read(0, 1)
+
+
+def test_children_are_known_where_linux_keeps_no_lists_of_them(idle, monkeypatch):
+    assert idle.pid in descendants(os.getpid())
+    monkeypatch.setattr(process_tree, "_has_lists_of_children", lambda: False)
+    assert idle.pid in descendants(os.getpid())
+
+
+def test_a_thread_that_the_system_runs_otherwise_is_held_back(idle, monkeypatch):
+    """Such as on a slower clock, which a process of the same user can ask for in its name (uclamp)."""
+    assert not idle.is_held_back()
+    monkeypatch.setattr(scheduling, "_speeds", lambda thread: (0, 1024 if thread == 0 else 100))
+    assert idle.is_held_back()
+
+
+def test_what_a_system_does_not_say_of_a_thread_is_as_the_judges_own(monkeypatch):
+    def prctl(option, get, thread, kind, cookie):
+        cookie._obj.value = 7
+        return -1 if thread.value else 0
+
+    monkeypatch.setattr(scheduling, "_SYSTEM", SimpleNamespace(prctl=prctl, syscall=lambda *_: -1))
+    assert scheduling.scheduling(os.getpid()) == scheduling.scheduling(0)
 
 
 APART = """
@@ -324,23 +456,62 @@ def test_processes_that_start_others_faster_than_they_are_listed_are_stopped(tmp
         process.wait()
 
 
-def test_bystanders_on_a_gpu_are_none_that_the_op_could_have_started(monkeypatch):
-    """It gains nothing where a fault of the wall clock is laid at the door of other programs."""
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        running = [1, child.pid]
-        monkeypatch.setattr(bystanders.machine_state, "gpu_processes", lambda: running)
-        monkeypatch.setattr(bystanders, "_earlier", lambda: frozenset(running))
-        monkeypatch.setattr(bystanders.gpu_memory, "taken", lambda: 0)
-        monkeypatch.setattr(os, "getppid", lambda: os.getpid())  # Process 1 may be what started the tests.
-        beside = bystanders.Bystanders()
-        assert beside.count() == 1
-        running += [2**22 + 1]  # Which nobody sees here, and which came later.
-        assert beside.count() == 1
-        monkeypatch.setattr(bystanders, "_is_another_users", lambda pid: pid > 2**22)
-        assert beside.count() == 2
-    finally:
-        child.communicate(b"\n")
+OWN, OTHERS, UNKNOWN = os.getpid(), 1, 2**22 + 1
+
+
+@pytest.mark.parametrize(
+    ("pids", "sentence"),
+    [
+        (None, bystanders.UNSEEN),  # No NVML, or none that answers.
+        ([], bystanders.UNSEEN),  # As in WSL, and in containers that show no process.
+        ([OWN, "child"], None),
+        ([OWN, "child", OTHERS], bystanders.PRESENT),  # Another program of the same user's, or of another's.
+        ([OWN, "child", UNKNOWN], bystanders.PRESENT),  # A process that /proc hides (hidepid).
+        ([UNKNOWN, UNKNOWN + 1], None),  # In a container, under numbers of the system outside.
+        ([UNKNOWN, UNKNOWN + 1, UNKNOWN + 2], bystanders.PRESENT),
+    ],
+)
+def test_bystanders_on_a_gpu_are_whoever_does_not_belong_to_the_measurement(monkeypatch, idle, pids, sentence):
+    monkeypatch.setattr(bystanders.gpu_memory, "taken", lambda: 0)
+    monkeypatch.setattr(os, "getppid", lambda: OWN)  # Process 1 may be what started the tests.
+    seen = pids and [idle.pid if pid == "child" else pid for pid in pids]
+    monkeypatch.setattr(bystanders.machine_state, "gpu_processes", lambda: seen)
+    assert bystanders.Bystanders(own=lambda: 2).sentence() == sentence
+
+
+class FakeNvml:
+    """NVML of a GPU that has a desktop, or of a part of one."""
+
+    NVMLError = type("NVMLError", (Exception,), {})
+
+    def __init__(self, uuid: str, *, draws: bool) -> None:
+        self._uuid, self._draws = uuid, draws
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        if uuid != self._uuid:
+            raise self.NVMLError("Not Found")
+        return uuid
+
+    def nvmlDeviceGetComputeRunningProcesses(self, gpu: str) -> list[SimpleNamespace]:  # noqa: N802
+        return [SimpleNamespace(pid=7), SimpleNamespace(pid=5)]
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, gpu: str) -> list[SimpleNamespace]:  # noqa: N802
+        if not self._draws:
+            raise self.NVMLError("Not Supported")
+        return [SimpleNamespace(pid=3), SimpleNamespace(pid=5)]
+
+
+@pytest.mark.parametrize(
+    ("uuid", "draws", "pids"), [("GPU-12", True, [3, 5, 7]), ("MIG-12", False, [5, 7]), ("GPU-34", True, None)]
+)
+def test_the_processes_of_a_gpu_are_those_that_nvml_says(monkeypatch, uuid, draws, pids):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(uuid, draws=draws))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="12"))
+    assert machine_state.gpu_processes() == pids
 
 
 def test_descendants_are_found_at_any_depth():

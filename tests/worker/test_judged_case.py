@@ -3,6 +3,8 @@ makes of it is in test_exploits.py."""
 
 import contextlib
 import itertools
+import math
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +13,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from kernelgen.cores import CORES
 from kernelgen.protocol import OP
 from kernelgen.worker import machine_state
 from kernelgen.worker.compare import ComparedVersion
-from kernelgen.worker.judge import comparison, wall
+from kernelgen.worker.judge import bystanders, comparison, wall
 from kernelgen.worker.judge.arena import CpuArena
-from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.case import MOVED, NEVER_IDLE, JudgedCase
 from kernelgen.worker.judge.comparison import CheckResult
 from kernelgen.worker.judge.drawing import Drawing
 from kernelgen.worker.judge.noise import NoiseTape
@@ -96,7 +99,7 @@ def test_special_values_whose_reference_does_not_fit_are_not_compared():
 
     timed = made(lambda x: x * 3, REFERENCE=short)
     timed.fresh()
-    assert timed.check_special_values(OP) is None
+    assert timed.check_special_values(OP) == CheckResult()
     assert "wrong by far" in timed.check().fault
 
 
@@ -115,14 +118,14 @@ def test_special_values_that_op_and_reference_refuse_are_no_fault(monkeypatch):
     for reference, fault in ((refusing_infinities, None), (double_plus_one, "ValueError: x has to be finite")):
         timed = made(refusing_infinities, REFERENCE=reference)
         timed.fresh()
-        assert timed.check_special_values(OP) == fault
+        assert timed.check_special_values(OP).fault == fault
 
 
 def test_special_values_that_lab_py_does_not_draw_are_no_fault(monkeypatch):
     kinds_of_values(monkeypatch, "infinite")
     timed = made(lambda x: x * 3, inputs=lambda make, n: (refusing_infinities(make((n,))),))
     timed.fresh()
-    assert timed.check_special_values(OP) is None
+    assert timed.check_special_values(OP) == CheckResult()
 
 
 def test_a_result_that_is_too_large_to_be_compared_in_float64(monkeypatch):
@@ -237,7 +240,7 @@ def test_memory_that_has_to_be_opened(monkeypatch):
     """It is before the clock runs, so that the op need not run again for a check; and is not when the op frees it."""
     timed = made(double_plus_one)
     (process,) = timed._processes
-    reader = timed._readers[process] = OpenedReader(process)
+    reader = timed.results.readers[process] = OpenedReader(process)
     timed.fresh()
     timed.sample(OP)
     with monkeypatch.context() as patches:
@@ -252,12 +255,12 @@ def test_memory_that_has_to_be_opened(monkeypatch):
     assert not reader.is_open
     monkeypatch.setattr(timed, "_is_cuda", True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: asked.append(("empty", reader.is_open)))
-    timed.bystanders = SimpleNamespace(more_taken=lambda: 2**40, count=lambda: 0)
+    timed.bystanders = SimpleNamespace(more_taken=lambda: 2**40, sentence=lambda: None)
     reader.open()
     assert "1024.0 GiB" in timed.hoards().fault
     assert asked[1:] == [("free_memory", False), ("empty", False)]
-    timed.bystanders.count = lambda: 1  # Which may hold it.
-    assert timed.hoards() == CheckResult(doubt=comparison.NOT_COMPARED)
+    timed.bystanders.sentence = lambda: bystanders.PRESENT  # Which may hold it.
+    assert timed.hoards() == CheckResult(doubt=f"{comparison.NOT_COMPARED}; {bystanders.PRESENT}")
 
 
 def test_a_peer_that_is_held_back(monkeypatch):
@@ -269,6 +272,21 @@ def test_a_peer_that_is_held_back(monkeypatch):
     assert checked(timed).fault is None
     peer.is_held_back = lambda: True
     assert "what it is measured against" in checked(timed).fault
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+def test_who_moves_the_judge_to_other_cores_raises_a_doubt():
+    """Its peers follow it: on one core, who needs several is slow. A block later all are back."""
+    timed = made(double_plus_one)
+    timed.fresh()
+    try:
+        os.sched_setaffinity(0, {min(CORES)})
+        assert checked(timed) == CheckResult(doubt=MOVED)
+        timed.fresh()
+        assert os.sched_getaffinity(0) == CORES
+        assert checked(timed) == CheckResult()
+    finally:
+        os.sched_setaffinity(0, CORES)
 
 
 def test_a_process_that_goes_on_while_it_is_stopped():
@@ -292,7 +310,7 @@ def test_an_op_that_counts_the_samples_of_an_order():
     version.timed, version.watch = made(double_plus_one), machine_state.watch("cpu", [])
     version.timed.functions[OP] = SameProcess(counting, version.timed._arena)
     version.timed._processes[:] = version.timed.functions.values()
-    version.timed._readers = {process: CpuReader(process) for process in version.timed._processes}
+    version.timed.results.readers = {process: CpuReader(process) for process in version.timed._processes}
     version.timed.calls_a_sample = 1
     for _ in range(20):
         sets.clear()
@@ -500,12 +518,13 @@ def test_launches_that_come_late_do_not_prolong_a_calls_own_time(monkeypatch):
     assert "9.0 µs by the wall clock" in result_of_calls(monkeypatch, own, lambda calls: 9e-6).fault
 
 
-def test_beside_other_programs_the_wall_clock_raises_a_doubt_alone(monkeypatch):
+@pytest.mark.parametrize("others", [bystanders.PRESENT, bystanders.UNSEEN])
+def test_beside_other_programs_the_wall_clock_raises_a_doubt_alone(monkeypatch, others):
     """Where it agrees with the events, there is none."""
-    result = result_of_calls(monkeypatch, 3e-6, lambda calls: 9e-6, bystanders=1)
+    result = result_of_calls(monkeypatch, 3e-6, lambda calls: 9e-6, others=others)
     assert result.fault is None
-    assert "other processes use this GPU" in result.doubt
-    assert result_of_calls(monkeypatch, 9e-6, lambda calls: 9e-6, bystanders=1) == CheckResult()
+    assert others in result.doubt
+    assert result_of_calls(monkeypatch, 9e-6, lambda calls: 9e-6, others=others) == CheckResult()
 
 
 def result_of_calls(
@@ -513,7 +532,7 @@ def result_of_calls(
     own: float | Iterator[float],
     seconds_a_call: Callable[[int], float],
     left: Iterator[float] | None = None,
-    bystanders: int = 0,
+    others: str | None = None,
 ) -> CheckResult:
     """What the wall clock says of calls in one graph that take so long by their own events, and by the clock; where the
     GPU works on after a sample, `left` says for how long."""
@@ -534,9 +553,21 @@ def result_of_calls(
         drawing=SimpleNamespace(new_set=lambda: None, nbytes=32_000),
         check=CheckResult,
         backward=False,
-        bystanders=SimpleNamespace(count=lambda: bystanders),
+        bystanders=SimpleNamespace(sentence=lambda: others),
     )
     return wall.checked_by_the_wall(timed, "op")
+
+
+@pytest.mark.parametrize(("quiet_s", "doubt"), [(math.inf, None), (0.0, NEVER_IDLE)])
+def test_a_gpu_that_is_never_idle_between_calls_raises_a_doubt(monkeypatch, quiet_s, doubt):
+    """A kernel that never ends could watch for new inputs, in a process that is stopped."""
+    monkeypatch.setattr("kernelgen.worker.judge.case.QUIET_S", quiet_s)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    timed = made(double_plus_one)
+    timed._probe = torch.zeros(1)
+    timed.sample(OP)
+    timed._wait_for_the_gpu()
+    assert timed.check() == CheckResult(doubt=doubt)
 
 
 def test_a_forward_waits_for_its_inputs(monkeypatch):

@@ -10,11 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelgen.errors import LabError
+
 # CUDA shares whole allocations of the driver's. One of this size, or of a multiple of it, holds one tensor alone.
 _CUDA_GRANULE = 32 * 2**20
 _ALIGNMENT = 256
 _MADV_POPULATE_WRITE = 23  # Since Linux 5.14.
 _SYSTEM = ctypes.CDLL(None)
+NOT_SHARED = (
+    "The op runs in a process of its own, with which CUDA shares no memory here, as on Windows' Linux (WSL); run this "
+    "on another machine, or on the CPU by --device cpu"
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,11 @@ def span(shape: Sequence[int], stride: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
+def extent_of(tensor: Tensor) -> tuple[int, int]:
+    """Where a tensor lies: its address, and the bytes from its first element to its last."""
+    return tensor.data_ptr(), span(tensor.shape, tensor.stride()) * tensor.element_size()
+
+
 def aligned(offset: int) -> int:
     return -(-offset // _ALIGNMENT) * _ALIGNMENT
 
@@ -86,13 +97,24 @@ class CudaArena:
     """One allocation on the GPU, shared by its IPC handle."""
 
     def resize(self, nbytes: int) -> dict[str, Any]:
+        """As `CpuArena.resize`.
+
+        Raises:
+            LabError: CUDA shares no memory here.
+        """
         self.storage = None
         torch.cuda.synchronize()
         torch.cuda.ipc_collect()
         torch.cuda.empty_cache()  # A block that the allocator kept could hold other tensors beside this.
         size = max(1, -(-nbytes // _CUDA_GRANULE)) * _CUDA_GRANULE
         self.storage = torch.empty(size, dtype=torch.uint8, device="cuda").untyped_storage()
-        return {"shared": self.storage._share_cuda_()}
+        try:
+            return {"shared": self.storage._share_cuda_()}
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            raise LabError(f"{NOT_SHARED} ({reason}).") from None
 
 
 def opened(fd: int, arena: dict[str, Any]) -> torch.UntypedStorage:

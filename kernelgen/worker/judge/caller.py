@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.worker.evaluation import Evaluation, own, tensors
 from kernelgen.worker.judge.arena import Part, Place, aligned
+from kernelgen.worker.judge.errors import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.gpu_memory import GpuMemory
-from kernelgen.worker.judge.op_process import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.results import checked_layout, rebuilt
 from kernelgen.worker.mismatch import MismatchError, NotWrittenError, OpOutOfMemoryError
 

@@ -11,19 +11,17 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kernelgen.errors import LabError
+from kernelgen.cores import CORES
 from kernelgen.protocol import OP
 from kernelgen.worker import clock, contract
-from kernelgen.worker.evaluation import copies, own, same_bits, tensors
+from kernelgen.worker.evaluation import copies, same_bits, tensors
 from kernelgen.worker.inputs import VALUES
 from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
 from kernelgen.worker.judge.bystanders import Bystanders
@@ -35,9 +33,9 @@ from kernelgen.worker.judge.comparison import (
     compare_with_reference,
 )
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
-from kernelgen.worker.judge.op_process import CallError, OpProcess
-from kernelgen.worker.judge.reading import reader_of
-from kernelgen.worker.judge.results import checked_layouts
+from kernelgen.worker.judge.errors import CallError, RaisedError
+from kernelgen.worker.judge.op_process import OpProcess
+from kernelgen.worker.judge.sample_results import Sample, SampleResults
 from kernelgen.worker.judge.wall import checked_by_the_wall
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op_host import JOINED
@@ -48,12 +46,6 @@ MOST_CALLS = MOST_SETS = 64
 ROTATED_BYTES = 32 * 2**20
 # Empty batches that are timed in each block, of a process without an op.
 EMPTY_BATCHES = 15
-# Samples that are taken until the results of one lie in memory that was open when the clock stopped.
-READING_TRIES = 4
-READ_LATE = (
-    "its results were read after its process went on: they lie in other allocations with every call, or in such as "
-    "CUDA does not share"
-)
 # A process of the op holds no more of the GPU's memory for its context, its results and its own use: so much, and so
 # many times its inputs.
 HELD_BYTES, HELD_COPIES = 4 * 2**30, 16
@@ -66,6 +58,8 @@ HELD_BACK = (
 OTHERS_HELD_BACK = (
     "the cores or the priority of what it is measured against were changed while it ran: leave both to the system"
 )
+NEVER_IDLE = "the GPU was busy before most of its calls, with work that it left there or with another program's"
+MOVED = "the cores of the process that measures were changed while it ran: leave them to the system"
 WENT_ON = "it went on while it was stopped: it had itself continued, as a timer or another process can"
 # As much processor time, in seconds and a case, may be counted of a process that is stopped, by a system that is late.
 RAN_S = 1e-3
@@ -74,18 +68,6 @@ QUIET_S, QUIET_TRIES = 2e-4, 5
 # Calls of a sample that are compared with the reference.
 COMPARED = 4
 _CHANCE = random.SystemRandom()
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The last sample: whose it is, its sets, the kinds of their values if they are special, its seconds a call, and
-    the addresses of its results."""
-
-    name: str
-    indices: list[int]
-    kinds: list[str]
-    seconds: float
-    addresses: list[int]
 
 
 class JudgedCase:
@@ -112,17 +94,21 @@ class JudgedCase:
         self.op, self.sizes, self.dtype = drawing.op, drawing.sizes, drawing.dtype
         self.device, self.backward = drawing.device, drawing.backward
         self.functions = dict(processes)
+        # Those that all processes of a block of samples run on, this one too.
+        self.cores: Collection[int] = CORES
         self._processes = list(dict.fromkeys(processes.values()))
         self.calls_a_sample, self.graphs = 1, False
         self._turn, self._empty_s = 0, 0.0
+        self._waits = self._waits_in_vain = 0
         for process in self._processes:
-            process.ran_s = 0.0
-        self._layouts: dict[str, list[Any]] = {}
+            process.ran_s, process.doubt = 0.0, None
         self._last: Sample | None = None
         # By process, the function that is armed there for all sets.
         self._armed: dict[OpProcess, str] = {}
         self._is_cuda = torch.device(self.device).type == "cuda"
-        self._readers = {process: reader_of(process, self.device) for process in self._processes}
+        self.results = SampleResults(self)
+        for process in self._processes:
+            self.results.join(process)
         if self._is_cuda:
             self._flush = clock.CudaClock()
             self._probe = torch.zeros(1, device=self.device)
@@ -164,7 +150,7 @@ class JudgedCase:
         ]
         cotangents = [[of_set[id(t)] for t in inputs.cotangents] for inputs, of_set in zip(sets, places, strict=True)]
         self._armed.clear()
-        self._close_readers()  # The processes free the graphs and results of the sets before.
+        self.results.close()  # The processes free the graphs and results of the sets before.
         if self._is_cuda:
             torch.cuda.synchronize()
         for process in self._processes:
@@ -173,23 +159,23 @@ class JudgedCase:
     def join(self, process: OpProcess) -> None:
         """Lets another process see the inputs."""
         self._processes.append(process)
-        self._readers[process] = reader_of(process, self.device)
+        self.results.join(process)
         self.place(self.sets)
 
     def fresh(self) -> None:
         """New inputs at new addresses; every function is called on each set once."""
-        cores = os.sched_getaffinity(0)
+        with suppress(OSError):
+            os.sched_setaffinity(0, self.cores)
         for process in (*self._processes, *([self._idle] if self._idle else [])):
-            process.move(cores)
+            process.move(self.cores)
         self.sets = []
         self.place([self.drawing.new_set() for _ in range(self._set_count)])
         batch = 1 if self._is_cuda else len(self.sets)
         for name in self.functions:
             for first in range(0, len(self.sets), batch):
                 self.run(name, list(range(first, first + batch)))
-                # Later results lie there, too: so those of a sample can be read as they were when the clock stopped.
-                self._readers[self.functions[name]].open()
-            self._learn_layout(name)
+                self.results.open(name)
+            self.results.learn_layout(name)
         if self._idle:
             self._empty_s = self._time_of_empty_batches()
 
@@ -203,28 +189,13 @@ class JudgedCase:
     def forget(self) -> None:
         """Frees its inputs and the memory of the op that it reads from, and lets the op return other layouts from now
         on; `fresh` has to follow."""
-        self.sets, self._layouts, self._last = [], {}, None
-        self._close_readers()
-
-    def _close_readers(self) -> None:
-        for reader in self._readers.values():
-            reader.close()
-
-    def _learn_layout(self, name: str) -> None:
-        """The results of the first call say how those of later calls have to lie in memory."""
-        if name not in self._layouts:
-            layout = checked_layouts(self.functions[name].ask("layouts"))[0]
-            if name == OP and not layout and not self.op.mutates:
-                raise LabError(
-                    f"{self.op.name} returns no tensor, so nothing shows that it computed what is timed; "
-                    f"`kernelgen fuzz {self.op.name}` compares what it returns."
-                )
-            self._layouts[name] = layout
+        self.sets, self._last = [], None
+        self.results.forget()
 
     def warm_up(self, name: str) -> float:
         """The fastest call's seconds, after warming up."""
         self.run(name, [0])
-        self._learn_layout(name)
+        self.results.learn_layout(name)
         self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
         end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
         while times < 3 or time.perf_counter() < end:
@@ -300,12 +271,19 @@ class JudgedCase:
         """Until it is through with what the judge gave it, and with what another process did, which may be the rival's
         or work that the op left."""
         torch.cuda.synchronize()
+        self._waits += 1
         for _ in range(QUIET_TRIES):
             begin = time.perf_counter()
             self._probe.zero_()
             torch.cuda.synchronize()
             if time.perf_counter() - begin < QUIET_S:
                 return
+        self._waits_in_vain += 1
+
+    def _was_never_idle(self) -> str | None:
+        """A doubt if the GPU was busy before most samples: a kernel of the op's that never ends could watch for new
+        inputs, and compute before the clock runs."""
+        return NEVER_IDLE if 2 * self._waits_in_vain > self._waits else None
 
     # ---- Checks -----------------------------------------------------------------------------------------------
 
@@ -314,8 +292,8 @@ class JudgedCase:
         try:
             if fault := self._went_on() or self._held_back():
                 return CheckResult(fault)
-            last, results, late = self._read(self._last)
-            remark, doubt = None, late
+            last, results, late = self.results.read(self._last)
+            remark, doubt = None, late or self.functions[last.name].doubt or self._moved() or self._was_never_idle()
             for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
                 inputs = self.sets[last.indices[position]]
                 self.drawing.recall(inputs)
@@ -329,7 +307,7 @@ class JudgedCase:
                     self._check_contract(last, position)
             return CheckResult(remark=remark, doubt=doubt)
         except CallError as error:
-            return CheckResult(str(error))
+            return self._of_a_call(error)
         except MismatchError as wrong:
             return CheckResult(wrong.fault.text)
         except torch.OutOfMemoryError:  # Of the judge, for copies of the results.
@@ -338,6 +316,13 @@ class JudgedCase:
         finally:
             self._leave_room()
 
+    def _of_a_call(self, error: CallError) -> CheckResult:
+        """A fault; a doubt if it says that it lacked memory of a GPU that others use."""
+        is_memory = self._is_cuda and isinstance(error, RaisedError) and error.kind == "OutOfMemoryError"
+        if is_memory and (others := self.bystanders.sentence()):
+            return CheckResult(doubt=f"not compared, since it ran out of memory ({error}); {others}")
+        return CheckResult(str(error))
+
     def _leave_room(self) -> None:
         """Gives back what the reference took of the GPU's memory: the op and its peers need it, and where one of them
         lacks memory, it frees results of before, which are open here."""
@@ -345,29 +330,27 @@ class JudgedCase:
             gc.collect()  # Suppressed exceptions refer to frames, and these to the reference's results.
             torch.cuda.empty_cache()
 
-    def check_special_values(self, name: str) -> str | None:
-        """What is wrong with a function's results of a sample of special values, such as infinite or large ones;
-        compared as fuzz does. No sample that is timed has such, so an op that knows when it is timed could leave out
-        what they take; it does not know of this sample. A usual one follows, which `check` may be asked about. On a GPU
-        there is none: what is allowed takes references of large inputs, in memory that the op needs."""
+    def check_special_values(self, name: str) -> CheckResult:
+        """Whether a function's results of a sample of special values, such as infinite or large ones, are those that
+        fuzz allows. No sample that is timed has such, so an op that knows when it is timed could leave out what they
+        take; it does not know of this sample. A usual one follows, which `check` may be asked about. On a GPU there is
+        none: what is allowed takes references of large inputs, in memory that the op needs."""
         if self._is_cuda:
-            return None
+            return CheckResult()
         indices = self._next_sets()
         try:
             fault = self._fault_of_special_values(name, indices)
         except MismatchError:  # So lab.py draws none.
             fault = None
         except CallError as error:
-            if not self._reference_refuses(indices):
-                return str(error)
-            fault = None
+            fault = None if self._reference_refuses(indices) else str(error)
         finally:
             gc.collect()  # Suppressed exceptions refer to frames, and these to the references' results.
         self.run(name, indices)
-        return fault
+        return CheckResult(fault)
 
     def _fault_of_special_values(self, name: str, indices: list[int]) -> str | None:
-        sample, results, _ = self._read(self.run(name, indices, [_CHANCE.choice(VALUES[1:]) for _ in indices]))
+        sample, results, _ = self.results.read(self.run(name, indices, [_CHANCE.choice(VALUES[1:]) for _ in indices]))
         for position in _CHANCE.sample(range(len(results)), min(COMPARED, len(results))):
             inputs, values = self.sets[sample.indices[position]], sample.kinds[position]
             self.drawing.recall_cotangents(inputs)
@@ -400,6 +383,10 @@ class JudgedCase:
         others = [*self._processes, *([self._idle] if self._idle else [])]
         return OTHERS_HELD_BACK if any(process.is_held_back() for process in others) else None
 
+    def _moved(self) -> str | None:
+        """A doubt if this process runs on other cores than it was told: so may the peers then, which follow it."""
+        return MOVED if not self._is_cuda and os.sched_getaffinity(0) != set(self.cores) else None
+
     def _check_contract(self, sample: Sample, position: int) -> None:
         """What fuzz asks of results, since an op may know that it is timed: memory of their own, in their layout.
 
@@ -408,11 +395,13 @@ class JudgedCase:
         """
         if self._is_cuda or self.backward or self.op.mutates:
             return
-        inputs, layout = self.sets[sample.indices[position]], self._layouts[sample.name]
-        addresses = sample.addresses[position * len(layout) :][: len(layout)]
+        inputs, where = self.sets[sample.indices[position]], self.results.where(sample, position)
+        addresses = [address for address, _ in where]
         places = self.functions[sample.name].places_in(self._arena, addresses)
-        where = (address if place is None else place for address, place in zip(addresses, places, strict=True))
-        outs = [Region(address, *facts) for address, facts in zip(where, layout, strict=True)]
+        outs = [
+            Region(address if place is None else place, *layout)
+            for (address, layout), place in zip(where, places, strict=True)
+        ]
         begin, shared = self._arena.storage.data_ptr(), {id(ours): theirs for ours, theirs in inputs.pairs()}
         theirs = [shared[id(tensor)] for tensor in tensors(inputs.args)]
         regions = [Region(t.data_ptr() - begin, t.dtype, tuple(t.shape), tuple(t.stride())) for t in theirs]
@@ -426,10 +415,10 @@ class JudgedCase:
         op's process has freed the results."""
         self.functions[last.name].settle(min(0.05, 2e-3 + 2 * last.seconds))
         with suppress(CallError, torch.OutOfMemoryError):
-            if not _same(self._copies_of_now(last)[position], results[position]):
+            if not _same(self.results.read_now(last)[position], results[position]):
                 return f"its results changed after it had returned: work was left on another stream or thread ({fault})"
         with suppress(CallError, torch.OutOfMemoryError):
-            if _same(self._copies_of_now(self.run(last.name, last.indices))[position], results[position]):
+            if _same(self.results.read_now(self.run(last.name, last.indices))[position], results[position]):
                 return f"it returned what it had for earlier values at the same addresses ({fault})"
         return fault
 
@@ -438,15 +427,15 @@ class JudgedCase:
         be who does. The results of the last sample are freed."""
         if not self._is_cuda:
             return CheckResult()
-        self._close_readers()
+        self.results.close()
         for process in self._processes:
             process.ask("free_memory")
         torch.cuda.empty_cache()
         held = self.bystanders.more_taken()
         if held <= HELD_BYTES + HELD_COPIES * self.drawing.nbytes:
             return CheckResult()
-        if self.bystanders.count():
-            return CheckResult(doubt=NOT_COMPARED)
+        if others := self.bystanders.sentence():
+            return CheckResult(doubt=f"{NOT_COMPARED}; {others}")
         text = f"it holds {held / 2**30:.1f} GiB of the GPU's memory, so that its results cannot be compared"
         return CheckResult(text)
 
@@ -458,52 +447,6 @@ class JudgedCase:
             self.run(name, [0, 1])
             return self.check()
         return CheckResult()
-
-    def _read(self, sample: Sample) -> tuple[Sample, list[list[Tensor]], str | None]:
-        """Copies of a sample's results, by call, as they were when the clock stopped; and a remark where nobody can say
-        that. On a GPU it may take further samples, and returns the last.
-
-        Raises:
-            CallError: as `_copies`.
-        """
-        reader = self._readers[self.functions[sample.name]]
-        for _ in range(READING_TRIES):
-            copies = self._copies(sample)
-            if copies and reader.is_current():
-                return sample, copies, None
-            reader.open()
-            sample = self.run(sample.name, sample.indices, sample.kinds)
-        return sample, self._copies_of_now(sample), READ_LATE
-
-    def _copies_of_now(self, sample: Sample) -> list[list[Tensor]]:
-        """Copies of a sample's results as they are now, whatever has run since."""
-        self._readers[self.functions[sample.name]].open()
-        copies = self._copies(sample)
-        if copies is None:
-            raise CallError("its results lie in memory that cannot be read")
-        return copies
-
-    def _copies(self, sample: Sample) -> list[list[Tensor]] | None:
-        """Copies of a sample's results as they are now, by call: of the arguments that it writes to, which lie in the
-        arena, and of what it returned. None if that lies where the judge cannot read yet.
-
-        Raises:
-            CallError: they are not plain tensors in memory, or not as many or as large as those of earlier calls.
-        """
-        process, layout = self.functions[sample.name], self._layouts[sample.name]
-        if len(sample.addresses) != len(layout) * len(sample.indices):
-            raise CallError(f"it returned {len(sample.addresses)} tensors in {len(sample.indices)} calls")
-        # Read first: what the process says of its results, it says after the clock stopped.
-        pairs = zip(sample.addresses, layout * len(sample.indices), strict=True)
-        written = [[own(tensor) for tensor in self.sets[index].written()] for index in sample.indices]
-        copies = self._readers[process].read([(address, *facts) for address, facts in pairs])
-        said = checked_layouts(process.ask("layouts"))
-        if any(of_call != layout for of_call in said):
-            raise CallError("the shapes, strides or dtypes of its results differ from call to call")
-        if copies is None:
-            return None
-        count = len(layout)
-        return [of_call + copies[i * count : (i + 1) * count] for i, of_call in enumerate(written)]
 
 
 def _placed(tensor: Tensor, offset: int) -> Place:

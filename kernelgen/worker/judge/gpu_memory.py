@@ -5,6 +5,7 @@ a process shares through torch stays allocated until the other side lets go of i
 """
 
 import ctypes
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -18,9 +19,12 @@ from kernelgen.worker.judge.results import contiguous
 
 # Address, bytes, handle and number of an allocation, as an op's process tells of it. Where an allocation was freed, a
 # later one may have its address and its handle, while what is open here is still the memory of the earlier; but the
-# number is another, since CUDA gives none twice in a process (CU_POINTER_ATTRIBUTE_BUFFER_ID).
+# number is another, since CUDA gives none twice in a process (CU_POINTER_ATTRIBUTE_BUFFER_ID). Below 0 it is not
+# CUDA's, and new each time: that of a copy, or of memory that the driver gives no number.
 Allocation = tuple[int, int, str, int]
 _LAZY_PEER_ACCESS, _BUFFER_ID = 1, 7
+# The driver may have smaller allocations share one of its own, which it then opens from its beginning.
+_GRANULE = 2 * 2**20
 # Bytes of allocations that stay open though the last results do not lie there: the op may have freed them.
 _MOST_KEPT = 2**30
 
@@ -29,22 +33,64 @@ class _Handle(ctypes.Structure):
     _fields_ = (("reserved", ctypes.c_ubyte * 64),)
 
 
-def shared(addresses: Iterable[int]) -> list[Allocation]:
-    """The allocations that these addresses lie in; of this process.
+class Sharing:
+    """Tells another process of this process's memory on the GPU."""
 
-    Raises:
-        RuntimeError: CUDA does not share one of them, such as an expandable segment of PyTorch's.
-    """
-    driver, allocations = _driver(), []
-    for address in addresses:
-        if any(begin <= address < begin + nbytes for begin, nbytes, *_ in allocations):
-            continue
-        base, size, handle, number = ctypes.c_uint64(), ctypes.c_size_t(), _Handle(), ctypes.c_uint64()
-        _check(driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)))
-        _check(driver.cuIpcGetMemHandle(ctypes.byref(handle), base))
-        _check(driver.cuPointerGetAttribute(ctypes.byref(number), _BUFFER_ID, base))
-        allocations.append((base.value, size.value, bytes(handle.reserved).hex(), number.value))
-    return allocations
+    def __init__(self) -> None:
+        self._numbers = itertools.count(-1, -1)
+        # Address and size of each allocation that holds a copy, which the next ones are made in.
+        self._copies: list[tuple[int, int]] = []
+
+    def allocations(self, regions: Iterable[tuple[int, int]]) -> list[Allocation]:
+        """The allocations that these regions lie in, an address and bytes each. In place of one that CUDA does not
+        share, such as an expandable segment of PyTorch's, it is a copy of the region, as if that were at its address.
+
+        Raises:
+            RuntimeError: a region is no memory of this GPU, or there is none for a copy.
+        """
+        allocations, copied = [], 0
+        for address, nbytes in regions:
+            if any(begin <= address and address + nbytes <= begin + size for begin, size, *_ in allocations):
+                continue
+            allocation = self._allocation_of(address)
+            if allocation is None:
+                allocation = address, nbytes, self._copy(copied, address, nbytes), next(self._numbers)
+                copied += 1
+            allocations.append(allocation)
+        torch.cuda.synchronize()
+        return allocations
+
+    def _allocation_of(self, address: int) -> Allocation | None:
+        """None if CUDA does not share it."""
+        driver, base, size, number = _driver(), ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_uint64()
+        if driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(address)):
+            return None
+        if (handle := _handle_of(base.value)) is None:
+            return None
+        has_number = not driver.cuPointerGetAttribute(ctypes.byref(number), _BUFFER_ID, base)
+        return base.value, size.value, handle, number.value if has_number else next(self._numbers)
+
+    def _copy(self, index: int, address: int, nbytes: int) -> str:
+        """Copies memory to the allocation of this index; its handle."""
+        driver, to = _driver(), ctypes.c_uint64()
+        if index == len(self._copies) or self._copies[index][1] < nbytes:
+            size = -(-nbytes // _GRANULE) * _GRANULE
+            _check(driver.cuMemAlloc_v2(ctypes.byref(to), ctypes.c_size_t(size)))
+            for old, _ in self._copies[index : index + 1]:
+                _check(driver.cuMemFree_v2(ctypes.c_uint64(old)))
+            self._copies[index : index + 1] = [(to.value, size)]
+        to.value, _ = self._copies[index]
+        _check(driver.cuMemcpyDtoD_v2(to, ctypes.c_uint64(address), ctypes.c_size_t(nbytes)))
+        if (handle := _handle_of(to.value)) is None:
+            raise RuntimeError("CUDA shares no memory with another process here")
+        return handle
+
+
+def _handle_of(base: int) -> str | None:
+    """What another process opens an allocation by; None if CUDA does not share it."""
+    handle = _Handle()
+    failed = _driver().cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(base))
+    return None if failed else bytes(handle.reserved).hex()
 
 
 @dataclass(frozen=True)

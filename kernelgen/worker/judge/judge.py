@@ -7,13 +7,16 @@ from typing import Any
 import torch
 
 from kernelgen.errors import LabError
+from kernelgen.process_tree import end_orphans
 from kernelgen.worker.judge.arena import CpuArena, CudaArena
 from kernelgen.worker.judge.bystanders import Bystanders
 from kernelgen.worker.judge.caller import Caller
 from kernelgen.worker.judge.case import JudgedCase
+from kernelgen.worker.judge.comparison import CheckResult, Findings
 from kernelgen.worker.judge.drawing import Drawing
+from kernelgen.worker.judge.errors import CallError
 from kernelgen.worker.judge.noise import NoiseTape
-from kernelgen.worker.judge.op_process import CallError, OpProcess, end_orphans
+from kernelgen.worker.judge.op_process import OpProcess
 from kernelgen.worker.op import Op, known_device, tensor_device
 
 
@@ -94,7 +97,7 @@ class Judge(LoadedOp):
 
     def __init__(self, request: Mapping[str, Any], op: Op) -> None:
         may_be_cuda = known_device(request) != "cpu" and torch.cuda.is_available()
-        self._bystanders = Bystanders() if may_be_cuda else None
+        self._bystanders = Bystanders(lambda: 1 + len(self.processes)) if may_be_cuda else None
         super().__init__(request, op)
         self.wait()
         try:
@@ -127,11 +130,17 @@ class Judge(LoadedOp):
             self._peers.ask("start_clock", tf32=bool(self._request.get("tf32")))
         return self._peers
 
-    def what_is_left(self) -> str | None:
-        """What the op left behind: a process without a parent, or another state of its own; in a sentence."""
+    def check_afterwards(self, timed: JudgedCase, findings: Findings) -> None:
+        """The checks of a case for when all samples are taken, if nothing was wrong before."""
+        for check in (timed.check_afterwards, self._check_what_is_left):
+            if not findings.faults:
+                findings.add(check())
+
+    def _check_what_is_left(self) -> CheckResult:
+        """A fault if the op left a process without a parent behind, or another state of its own."""
         if end_orphans([process.pid for process in self.processes]):
-            return "it left a process behind that is no child of its own"
-        return difference_of_states(self._state, self.process.ask("state"))
+            return CheckResult("it left a process behind that is no child of its own")
+        return CheckResult(difference_of_states(self._state, self.process.ask("state")))
 
 
 def trusted_root(request: Mapping[str, Any]) -> Path:

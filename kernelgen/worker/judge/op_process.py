@@ -1,6 +1,7 @@
 """A process of the op, seen from the judge: started, given orders, stopped while no clock runs, and read."""
 
 import ctypes
+import errno
 import json
 import os
 import pickle
@@ -13,20 +14,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from kernelgen.errors import LabError
-from kernelgen.protocol import SCRATCH
+from kernelgen.process_tree import descendants, signal_all
+from kernelgen.protocol import ALLOCATORS, SCRATCH
 from kernelgen.worker import op_host
-from kernelgen.worker.judge import answers
+from kernelgen.worker.judge import answers, process_memory
 from kernelgen.worker.judge.arena import CpuArena
+from kernelgen.worker.judge.errors import NOT_ASKED_FOR, CallError, RaisedError
+from kernelgen.worker.judge.scheduling import scheduling
+from kernelgen.worker.judge.stopping import cpu_seconds, that_come_to_a_stop, told_to_stop
 
 # kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes.
 _BOOT = (
@@ -44,30 +48,20 @@ _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
 # Variables by which a user has libraries pin their threads.
 _PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
-# By which PyTorch allocates memory on a GPU that CUDA does not share with another process.
-_ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # What would move the cursor of a terminal that shows it.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# How long processes are followed that start others as fast as they are stopped.
-_CHASE_S = 2.0
-# How long a process that is told to stop may wait for a core to do so on.
-_STOPPING_S = 0.1
-# Listings without another process that end this, where there was none, and after others.
-_QUIET_LISTINGS, _QUIET_AFTER_OTHERS = 2, 30
-NOT_ASKED_FOR = "TypeError: the op's process gave an answer that the judge did not ask for"
+# What an op's process says of the system that it runs on, by signs in the message, and what to do then.
+_SIGNS_OF_THE_SYSTEM = {
+    os.strerror(errno.ENOSPC): "The op's process found a disk full: make room, and try again",
+    "busy or unavailable": "The GPU takes no process beside the judge's: set its compute mode by nvidia-smi -c DEFAULT",
+}
+# The bytes of an answer, and how long a process may take to end that has closed its connection.
+MOST_OF_AN_ANSWER, _ENDING_S = 2**26, 10.0
+# Each of an op's processes is looked at whenever it is stopped.
+MOST_CHILDREN = 200
+UNTIMED = "this system does not say whether its process went on while it was stopped"
+ENDED = "a process that it had started ended while it was stopped, so nobody knows what that did meanwhile"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
-
-
-class CallError(Exception):
-    """The op raised, or returned what is no result; `str()` says it in a line."""
-
-
-class RaisedError(CallError):
-    """The op raised: `kind` is the exception's type, `message` all that it said."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message.partition(chr(10))[0][:1000]}")
-        self.kind, self.message = kind, message
 
 
 def become_judge() -> None:
@@ -79,15 +73,18 @@ def become_judge() -> None:
     if sys.platform != "linux":
         raise LabError("Times are taken by a process that the op cannot reach, which needs Linux; run this there.")
     system = ctypes.CDLL(None)
-    system.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    system.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    settings = (_PR_SET_DUMPABLE, 0), (_PR_SET_CHILD_SUBREAPER, 1)
+    if any(system.prctl(setting, value, 0, 0, 0) for setting, value in settings) or not os.path.isdir(
+        "/proc/self/task"
+    ):
+        raise LabError("The judge has to see what an op starts, for which this system lacks /proc or prctl(2).")
 
 
 class OpProcess:
     """One process. Between orders it is stopped, with all that it started.
 
     A process may have itself continued, such as by a timer whose signal is SIGCONT. `ran_s` has the processor time that
-    it took while it was stopped, in seconds: of one that stays so, none.
+    it took while it was stopped, in seconds: of one that stays so, none. `doubt` says so where that cannot be told.
 
     Args:
         root: the project, where it runs.
@@ -98,6 +95,7 @@ class OpProcess:
     """
 
     ran_s = 0.0
+    doubt: str | None = None
 
     def __init__(
         self,
@@ -111,7 +109,7 @@ class OpProcess:
         self._connection, theirs = Pipe()
         os.set_inheritable(theirs.fileno(), True)
         self._scratch = tempfile.mkdtemp(prefix="kernelgen-op-", dir=os.environ.get(SCRATCH)) if confined else ""
-        without = {name for name in os.environ if _SECRET.search(name) or name in _ALLOCATORS}
+        without = {name for name in os.environ if _SECRET.search(name) or name in ALLOCATORS}
         environment = {name: value for name, value in os.environ.items() if name not in without}
         environment |= variables or {}
         arguments = [str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd), self._scratch]
@@ -186,7 +184,7 @@ class OpProcess:
 
     def _receive(self) -> bytes:
         try:
-            return self._connection.recv_bytes()
+            return self._connection.recv_bytes(MOST_OF_AN_ANSWER)
         except (EOFError, OSError):
             self._end_alike()
 
@@ -197,7 +195,11 @@ class OpProcess:
         try:
             if head == op_host.FAILED:
                 problem = json.loads(payload)
-                raise RaisedError(*(_CONTROL.sub("", str(problem[name])) for name in ("type", "message")))
+                error = RaisedError(*(_CONTROL.sub("", str(problem[name])) for name in ("type", "message")))
+                for sign, advice in _SIGNS_OF_THE_SYSTEM.items():
+                    if sign in error.message:
+                        raise LabError(f"{advice} ({error}).")
+                raise error
             if head == kind and kind == op_host.TIMED and len(payload) % 8 == 0 and payload:
                 return payload
             if head == kind and kind == op_host.OK and isinstance(answer := json.loads(payload), dict):
@@ -209,19 +211,27 @@ class OpProcess:
     # ---- Stopping ---------------------------------------------------------------------------------------------
 
     def stop(self) -> float:
-        """Returns when neither the process nor any that it started runs; and when that was, by `time.perf_counter`."""
+        """Returns when neither the process nor any that it started runs; and when that was, by `time.perf_counter`.
+
+        Raises:
+            CallError: it does not stop, or has more processes than can be followed.
+        """
         if self._stopped:
             return time.perf_counter()
-        os.kill(self.pid, signal.SIGSTOP)
-        _, status = os.waitpid(self.pid, os.WUNTRACED)
-        end = time.perf_counter()
+        with told_to_stop(self.pid):
+            _, status = os.waitpid(self.pid, os.WUNTRACED)
+            end = time.perf_counter()
         if not os.WIFSTOPPED(status):
             self._ended(status)
         self._stopped = True
         self._children = signal_all(signal.SIGSTOP, lambda: descendants(self.pid))
         end = time.perf_counter() if self._children else end
-        stopped = (self.pid, *filter(_comes_to_a_stop, self._children))
-        self._taken_s = {pid: taken for pid in stopped if (taken := _cpu_seconds(pid)) is not None}
+        if len(self._children) > MOST_CHILDREN:
+            raise CallError(f"it has {len(self._children)} processes that it never waited for, beside its own")
+        stopped = (self.pid, *that_come_to_a_stop(self._children))
+        self._taken_s = {pid: taken for pid in stopped if (taken := cpu_seconds(pid)) is not None}
+        if self.pid not in self._taken_s:
+            self.doubt = UNTIMED
         return end
 
     def _proceed(self) -> None:
@@ -233,8 +243,10 @@ class OpProcess:
 
     def _see_what_ran(self) -> None:
         for pid, before in self._taken_s.items():
-            now = _cpu_seconds(pid)
-            self.ran_s += now - before if now is not None else 1.0  # What is stopped does not end.
+            if (now := cpu_seconds(pid)) is not None:
+                self.ran_s += now - before
+            else:
+                self.doubt = ENDED
         self._taken_s = {}
 
     def settle(self, seconds: float) -> None:
@@ -244,7 +256,7 @@ class OpProcess:
         time.sleep(seconds)
         self.stop()
 
-    def move(self, cores: set[int]) -> None:
+    def move(self, cores: Collection[int]) -> None:
         """Has all of its threads run on these cores; or the first alone, where the user has libraries pin theirs."""
         for thread in [self.pid] if _PINNING & os.environ.keys() else self._threads():
             with suppress(OSError):
@@ -252,19 +264,25 @@ class OpProcess:
 
     def is_held_back(self) -> bool:
         """Whether a thread of it may run on fewer cores than the judge, or comes after it: any process of the same user
-        can do that to it, such as a rival that it is compared with."""
+        can do that to it, such as a rival that it is compared with.
+
+        Raises:
+            CallError: it hides its threads.
+        """
         if _PINNING & os.environ.keys():
             return False
-        cores, own = os.sched_getaffinity(0), (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+        cores, own = os.sched_getaffinity(0), scheduling(0)
         for thread in self._threads():
             with suppress(ProcessLookupError):
-                theirs = os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)
-                if theirs != own or not cores <= os.sched_getaffinity(thread):
+                if scheduling(thread) != own or not cores <= os.sched_getaffinity(thread):
                     return True
         return False
 
     def _threads(self) -> list[int]:
-        return [*map(int, os.listdir(f"/proc/{self.pid}/task"))]
+        try:
+            return [*map(int, os.listdir(f"/proc/{self.pid}/task"))]
+        except OSError as error:
+            raise process_memory.refusal(error.errno) from None
 
     def close(self) -> None:
         signal_all(signal.SIGKILL, lambda: descendants(self.pid))
@@ -276,14 +294,20 @@ class OpProcess:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _end_alike(self) -> None:
-        """The op's process died: so does this one, in the same way, since the host knows what to do then."""
-        _, status = os.waitpid(self.pid, 0)
-        while os.WIFSTOPPED(status):
-            _, status = os.waitpid(self.pid, 0)
-        self._ended(status)
+        """The op's process died: so does this one, in the same way, since the host knows what to do then. One that goes
+        on is killed: nobody hears what it says any more."""
+        end = time.monotonic() + _ENDING_S
+        while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            if time.monotonic() > end:
+                print("it closed its connection to the judge, or sent no answer", file=sys.stderr)
+                os.kill(self.pid, signal.SIGKILL)
+                end = float("inf")
+            time.sleep(0.01)
+        self._ended(ended[1])
 
     def _ended(self, status: int) -> None:
         sys.stderr.flush()
+        signal_all(signal.SIGKILL, lambda: descendants(os.getpid()))  # What it left has this process for a parent now.
         shutil.rmtree(self._scratch, ignore_errors=True)
         if os.WIFSIGNALED(status):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -298,12 +322,12 @@ class OpProcess:
     def places_in(self, arena: CpuArena, addresses: Sequence[int]) -> list[int | None]:
         """Where in an arena these addresses lie, in bytes; None for one that lies elsewhere. The system says it, since
         the process may map the arena as often as it likes."""
-        inode, mappings = str(os.fstat(arena.fd).st_ino), []
-        for line in Path(f"/proc/{self.pid}/maps").read_text().splitlines():
-            bounds, _, offset, _, file, *name = line.split()
-            if file == inode and name[:1] == ["/memfd:inputs"]:
-                begin, end = (int(bound, 16) for bound in bounds.split("-"))
-                mappings.append((begin, end, int(offset, 16)))
+        inode = str(os.fstat(arena.fd).st_ino)
+        mappings = [
+            (begin, end, offset)
+            for begin, end, offset, file, path in process_memory.mapped_files(self.pid)
+            if file == inode and path == "/memfd:inputs"
+        ]
         return [
             next((address - begin + offset for begin, end, offset in mappings if begin <= address < end), None)
             for address in addresses
@@ -313,108 +337,6 @@ class OpProcess:
         """A copy of its memory, in bytes.
 
         Raises:
-            CallError: there is no such memory.
+            CallError, LabError: as `process_memory.read`.
         """
-        copy = torch.empty(nbytes, dtype=torch.uint8)
-        got = 0
-        while got < nbytes:
-            ours, theirs = _Span(copy.data_ptr() + got, nbytes - got), _Span(address + got, nbytes - got)
-            count = _SYSTEM.process_vm_readv(self.pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
-            if count <= 0:
-                reason = os.strerror(ctypes.get_errno())
-                raise CallError(
-                    f"RuntimeError: its result's memory cannot be read ({reason}): it should be a plain tensor"
-                )
-            got += count
-        return copy
-
-
-class _Span(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-_SYSTEM = ctypes.CDLL(None, use_errno=True)
-if hasattr(_SYSTEM, "process_vm_readv"):
-    _SYSTEM.process_vm_readv.restype = ctypes.c_ssize_t
-    _SYSTEM.process_vm_readv.argtypes = (
-        *(ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong),
-        *(ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong),
-    )
-
-
-def _cpu_seconds(pid: int) -> float | None:
-    """The processor time that a process took, all of its threads together; None if there is none."""
-    try:
-        # A clock's number as Linux makes it of a process: CPUCLOCK_SCHED, or clock_getcpuclockid(3).
-        return time.clock_gettime(~pid << 3 | 2)
-    except OSError:
-        return None
-
-
-def _comes_to_a_stop(pid: int) -> bool:
-    """Whether a process that was told to stop does so soon: it takes some processor time to, later on a busy machine.
-    One that was about to end ends."""
-    end = time.monotonic() + _STOPPING_S
-    with suppress(OSError, IndexError):
-        while (state := Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]) not in "TZX":
-            if time.monotonic() > end:
-                return True  # So its time says that it goes on.
-        return state == "T"
-    return False
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process started, and those that they did."""
-    children = _children(pid)
-    return children + [grandchild for child in children for grandchild in descendants(child)]
-
-
-def signal_all(number: int, processes: Callable[[], list[int]]) -> list[int]:
-    """Sends a signal that ends or stops to processes that are listed again and again, until several listings in turn
-    have no other among them: one that has it starts none any more, but it may have before, and have ended; and a list
-    may lack a process whose parent ends meanwhile. Returns those that got it."""
-    reached: set[int] = set()
-    end, quiet, needed = time.monotonic() + _CHASE_S, 0, _QUIET_LISTINGS
-    while time.monotonic() < end and quiet < needed:
-        new = [pid for pid in processes() if pid not in reached]
-        if new:
-            quiet, needed = 0, _QUIET_AFTER_OTHERS
-        else:
-            quiet += 1
-        for pid in new:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-                reached.add(pid)
-    return list(reached)
-
-
-def _children(pid: int | str) -> list[int]:
-    children: list[int] = []
-    with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                children += map(int, file.read().split())
-    return children
-
-
-def end_orphans(known: Sequence[int]) -> int:
-    """Ends the processes that ops left behind, which lost their parent; returns how many there were.
-
-    They are children of this process that it did not start, and as unprivileged as only an op's are.
-    """
-
-    def left_behind() -> list[int]:
-        orphans = [pid for pid in _children("self") if pid not in known and _is_unprivileged(pid)]
-        return orphans + [pid for orphan in orphans for pid in descendants(orphan)]
-
-    ended = signal_all(signal.SIGKILL, left_behind)
-    for pid in ended:
-        with suppress(OSError):  # One that ended already, too: it is a child of this process until somebody waits.
-            os.waitpid(pid, 0)
-    return len(ended)
-
-
-def _is_unprivileged(pid: int) -> bool:
-    with suppress(OSError):
-        return "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text()
-    return False
+        return process_memory.read(self.pid, address, nbytes)

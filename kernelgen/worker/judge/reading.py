@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kernelgen.worker.judge.errors import CallError
 from kernelgen.worker.judge.gpu_memory import Allocation, GpuMemory
-from kernelgen.worker.judge.op_process import CallError, OpProcess
+from kernelgen.worker.judge.op_process import OpProcess
 from kernelgen.worker.judge.results import rebuilt
+from kernelgen.worker.protocol import is_fatal
 
 # Where a result lies, by address, dtype, shape and stride.
 Result = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]]
@@ -49,9 +51,9 @@ class GpuReader(CpuReader):
     def read(self, results: Sequence[Result]) -> list[Tensor] | None:
         try:
             copies = [self._memory.read(*facts) for facts in results]
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:
+        except RuntimeError as error:
+            if is_fatal(error) or isinstance(error, torch.OutOfMemoryError):
+                raise
             return None
         torch.cuda.synchronize()  # Before the process goes on, and writes there.
         return copies
@@ -63,6 +65,8 @@ class GpuReader(CpuReader):
         try:
             self._memory.open(self._allocations())
         except (RuntimeError, ValueError) as error:
+            if is_fatal(error):
+                raise
             raise CallError(f"its results cannot be read: {error}") from None
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.judge.arena import Place, span
-from kernelgen.worker.judge.op_process import CallError, OpProcess
+from kernelgen.worker.judge.errors import CallError
+from kernelgen.worker.judge.op_process import OpProcess
 
 # More than any machine's memory; sizes of more are none that torch can work with.
 _MOST_BYTES = 2**46

@@ -28,8 +28,6 @@ SHORT_S, OF_SHORT, OF_GRAPHS, OF_LAUNCHES = 50e-6, 1.3, 1.7, 5.0
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
 
-BY_OTHERS = "not judged by the wall clock, since other processes use this GPU"
-
 
 def checked_by_the_wall(timed: Any, name: str) -> CheckResult:
     """A fault if calls of a function of a `JudgedCase` take longer by the judge's clock than by the GPU's events, or
@@ -40,8 +38,8 @@ def checked_by_the_wall(timed: Any, name: str) -> CheckResult:
     if checked.fault:
         return checked
     fault = fault or _fault_by_what_is_left(timed, name, own)
-    if fault and timed.bystanders.count():
-        return CheckResult(doubt=f"{BY_OTHERS}: {fault}")
+    if fault and (others := timed.bystanders.sentence()):
+        return CheckResult(doubt=f"not judged by the wall clock, since {others}: {fault}")
     return CheckResult(fault, checked.remark, checked.doubt)
 
 
