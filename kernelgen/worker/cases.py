@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache
 from itertools import chain, cycle
 from itertools import count as counter
 from pathlib import Path
@@ -135,7 +135,7 @@ def core(op: Op, dtypes: list[str], calls: Sequence[str] = ()) -> Iterator[Case]
     first = list(adversarial(op, dtypes))
     yield from first
     empty = {(name, 0) for name, (low, high) in op.domain.items() if high - low >= MOST_ENUMERATED}
-    yield from cover(_factors(op, dtypes), first, partial(_is_small, op), empty)
+    yield from cover(_factors(op, dtypes), first, _is_small(op), empty)
     yield from _special_calls(op, dtypes, calls)
 
 
@@ -250,11 +250,17 @@ def _most_differentiable(op: Op) -> int:
     return max(count_differentiable(op, variant) for variant in variants)
 
 
-def _is_small(op: Op, case: Case) -> bool:
-    """Whether a case with these sizes, and small ones for those that it lacks, takes little time."""
-    sizes = {**_sizes_near(op, 5), **{name: case[name] for name in op.domain if name in case}}
-    elements, flops = work_of(op, sizes)
-    return elements <= _MOST_ELEMENTS and flops <= _MOST_FLOPS
+def _is_small(op: Op) -> Callable[[Case], bool]:
+    """Whether a case with these sizes, and small ones for those that it lacks, takes little time: asked of thousands of
+    cases of some hundred sizes."""
+    small = _sizes_near(op, 5)
+
+    @cache
+    def of(*sizes: int) -> bool:
+        elements, flops = work_of(op, dict(zip(small, sizes, strict=True)))
+        return elements <= _MOST_ELEMENTS and flops <= _MOST_FLOPS
+
+    return lambda case: of(*(case[name] if name in op.domain and name in case else small[name] for name in small))
 
 
 def _subsets(count: int) -> list[str]:

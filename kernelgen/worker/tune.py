@@ -8,7 +8,7 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -47,6 +47,8 @@ class TuningWorker(ComparedVersion):
         self._opened: dict[tuple[str, str], tuple[JudgedCase, float]] = {}
         self._listed: dict[str, Any] = {}
         self._known: tuple[Any, Estimates] | None = None
+        # A seed, the first cases that fuzz runs with it, and those that follow.
+        self._fuzzed: tuple[int, list[Case], Iterator[Case]] | None = None
 
     # ---- What lab.py says -------------------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ class TuningWorker(ComparedVersion):
             cases = list(adversarial(self.judge.op, names))
             cases = Random(seed).sample(cases, min(count, len(cases)))
         else:
-            cases = itertools.islice(all_cases(self.judge.op, names, seed, first + count), first, None)
+            cases = self._cases_of_fuzz(names, seed, first, count)
         process, caller = self.judge.process, self.judge.caller()
         process.ask("perturb_memory", byte=1)
         try:
@@ -150,6 +152,14 @@ class TuningWorker(ComparedVersion):
         finally:
             caller.drain()  # A fault may be clear before the last order is answered.
             process.ask("perturb_memory", byte=0)
+
+    def _cases_of_fuzz(self, dtypes: Sequence[str], seed: int, first: int, count: int) -> Sequence[Case]:
+        """So many from that one on; those before are kept, since finding them again takes as long as examining them."""
+        if self._fuzzed is None or self._fuzzed[0] != seed:
+            self._fuzzed = seed, [], all_cases(self.judge.op, [*dtypes], seed, sys.maxsize)
+        _, known, others = self._fuzzed
+        known += itertools.islice(others, max(0, first + count - len(known)))
+        return known[first : first + count]
 
     def _first_fault(self, cases: Iterable[Case], seed: int, caller: Caller) -> str | None:
         for case in cases:

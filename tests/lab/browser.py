@@ -92,4 +92,4 @@ def _chromium(scratch: Path, *arguments: str, dark: bool, width: int, height: in
     options += [f"--user-data-dir={scratch / 'chromium'}", f"--window-size={max(width, 500)},{height}"]
     options += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
     command = [CHROMIUM, *options, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout

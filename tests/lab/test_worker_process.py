@@ -19,6 +19,8 @@ from kernelgen.lab.worker_process import WorkerProcess
 
 # How a worker is started is what these tests are about.
 pytestmark = pytest.mark.usefixtures("cold_start")
+# Only a process that hangs takes so long, however busy the machine is.
+LIMIT_S = 600
 
 WORK = """
 import ctypes, os, sys, time
@@ -94,11 +96,11 @@ def test_a_hang_ends_at_the_limit(run, tmp_path, monkeypatch):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    finished, events = run({"second 4": "hangs"}, limit_s=4.0)
+    finished, events = run({"second 4": "hangs"}, limit_s=15.0)
     assert finished
     assert names(events, "lost") == ["second 4"]
     assert names(events, "passed") == EVERY[:-1]
-    assert [event["reason"] for event in events if event["event"] == "lost"] == ["hung: it said nothing for 4 s"]
+    assert [event["reason"] for event in events if event["event"] == "lost"] == ["hung: it said nothing for 15 s"]
     assert not list(temporary.iterdir())  # What ops wrote goes with the worker.
 
 
@@ -182,7 +184,7 @@ def test_a_worker_says_nothing_to_a_host_that_left():
         os.close(end)
     os.write(to_worker, json.dumps({"work": "no_such_module"}).encode() + b"\n")
     os.close(to_worker)
-    assert worker.communicate(timeout=60)[1] == ""
+    assert worker.communicate(timeout=LIMIT_S)[1] == ""
     # It leaves by itself or is ended by its watch of the pipe, whichever comes first.
     assert worker.returncode in (0, -signal.SIGKILL)
 
@@ -200,7 +202,7 @@ def test_a_worker_whose_host_is_killed_ends_even_in_a_call_that_does_not(tmp_pat
     )
     killed = subprocess.run([sys.executable, "-c", host], stdout=subprocess.PIPE, text=True, check=False)
     pid, scratch = killed.stdout.split()
-    end = time.monotonic() + 20
+    end = time.monotonic() + LIMIT_S
     while _runs(pid) and time.monotonic() < end:
         time.sleep(0.01)
     assert not _runs(pid)

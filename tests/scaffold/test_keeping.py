@@ -29,6 +29,9 @@ from tests.scaffold.small_template import (
     op_folder,
 )
 
+# Only a process that hangs takes so long, however busy the machine is.
+LIMIT_S = 600
+
 
 def recorded(project: Path) -> dict[str, dict]:
     return {op["name"]: op for op in parse_yaml((project / ANSWERS_FILE).read_bytes())["ops"]}
@@ -95,7 +98,7 @@ def test_1_an_op_cannot_be_added_while_an_update_runs(project, source, run, monk
 
     monkeypatch.setattr(Plan, "apply", slow)
     assert run("update").code == 0
-    adding[0].communicate(timeout=60)
+    adding[0].communicate(timeout=LIMIT_S)
     assert adding[0].returncode == 0
     assert "from the newer template" in (project / OPS / "late/kernel.cu").read_text()
     assert recorded(project)["late"]["version"] == "v2.0"
@@ -358,7 +361,7 @@ def test_9_an_update_with_conflicts_can_be_undone(project, source, run):
 
 def test_10_ops_added_at_once_are_all_recorded(project):
     adding = [kernelgen("add-op", f"op_{number}", "--recipe", "beta") for number in range(6)]
-    outcomes = [(process.communicate(timeout=120)[1], process.returncode) for process in adding]
+    outcomes = [(process.communicate(timeout=LIMIT_S)[1], process.returncode) for process in adding]
     assert [code for _, code in outcomes] == [0] * 6, outcomes
     assert set(recorded(project)) == {"alpha", *(f"op_{number}" for number in range(6))}
     assert {path.name for path in (project / OPS).iterdir()} == set(recorded(project))
@@ -418,7 +421,7 @@ def test_12_a_stale_lock_of_the_index_is_refused_before_anything_is_written(proj
 def test_13_a_full_disk_behind_standard_output_does_not_deny_what_was_done(project):
     with Path("/dev/full").open("w") as full:
         process = kernelgen("add-op", "second", "--recipe", "alpha", stdout=full)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert "nothing was changed" not in error
     assert "the output is incomplete" in error
@@ -627,7 +630,7 @@ def test_a_dry_run_in_a_locale_of_ascii_alone_ends_in_no_traceback(project, sour
     newer(source, {"ö.txt": "ö\n", "setup.py": None})
     environment = {"LC_ALL": language, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     process = kernelgen("update", "--dry-run", env=environment, text=False)
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, error
     assert b"new file mode" in out
     assert b"Traceback" not in error

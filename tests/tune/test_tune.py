@@ -308,7 +308,7 @@ def wait_for(holds, event: str, process: subprocess.Popen | None = None) -> None
 
 @pytest.mark.slow
 def test_after_kill_9_resume_goes_on_where_it_was(steady, tune):
-    options = ("--seeds", 5, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", 30)
+    options = ("--seeds", 5, "--trials", 0, "--blocks", 10, "--best", 1, "--limit", LIMIT_S)
     journal = steady / "build/tune/elementwise-cpu/trials.log"
     process = start(*options)
     wait_for(lambda: lines(journal) >= 2, "two trials", process)

@@ -1,10 +1,13 @@
 """The cases that an op is fuzzed in: worker/cases.py."""
 
 import itertools
+from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 from kernelgen.worker.cases import adversarial, all_cases, as_text, complete, core, cover, drawn
 from kernelgen.worker.inputs import ALIASES, LAYOUTS, VALUES, Make
+from kernelgen.worker.tune import TuningWorker
 
 from . import same_process
 from .test_fuzz import an_op
@@ -61,6 +64,26 @@ def test_every_pair_is_covered():
         assert pairs == set(itertools.product(factors[first], factors[second]))
     assert len(cases) < 3 * 4 + 4
     assert cases == list(cover(factors, [{"a": 0, "b": "x", "c": True, "d": 5}]))
+
+
+def test_the_work_of_the_same_sizes_is_counted_once():
+    asked = Counter()
+
+    def inputs(make, rows, columns):
+        asked[rows, columns] += 1
+        return (make((rows, columns)), make((rows, columns)))
+
+    assert len(list(core(an_op(inputs=inputs), ["float32", "float16"]))) > 50
+    assert max(asked.values()) <= 3  # Once each for the core, its largest case and the number of gradients.
+
+
+def test_a_candidate_is_proved_by_the_cases_of_fuzz_from_wherever_it_goes_on():
+    worker = TuningWorker({})
+    worker.judge = SimpleNamespace(op=an_op())
+    for seed, firsts in ((1, (0, 40, 80)), (1, (80, 0)), (2, (40,))):
+        cases = list(all_cases(an_op(), ["float32"], seed, 120))
+        for first in firsts:
+            assert worker._cases_of_fuzz(["float32"], seed, first, 40) == cases[first : first + 40]
 
 
 def test_a_pair_is_covered_where_there_is_something_to_compute():

@@ -422,7 +422,7 @@ def test_a_crash_is_a_failure(fuzzing):
 
 
 def test_a_hang_is_a_failure(fuzzing):
-    done = fuzzing("hangs_on_one_element", "--case", '{"rows": 1, "columns": 1}', "--limit", 4)
+    done = fuzzing("hangs_on_one_element", "--case", '{"rows": 1, "columns": 1}', "--limit", 15)
     assert done.code == 1
     assert "it hung" in done.out
 
