@@ -3,9 +3,7 @@
 The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
 schema's entry. `calls`, if there are any, are what it has to take: shapes of the `arguments` and their `dtypes`, by
 name, and the shapes of the `results`. `said` has the dtypes of arguments that are known to be integers or truth values.
-The answer is an event, "trace", with what scaffold/formula/ reads (see
-graph.py) and the names of the `arguments` that kernels take; or "refused" with `reason`, a phrase that names what was
-in the way.
+The answer is what scaffold/formula/ reads (see graph.py), with the names of the `arguments` that kernels take.
 """
 
 import time
@@ -16,7 +14,6 @@ from typing import Any
 
 import torch
 
-from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.arguments import Assumption, assumptions
 from kernelgen.worker.trace.cut import Cut
@@ -50,15 +47,12 @@ _MOST_SECONDS_OF_GUESSES = 8  # After so many, no other dtypes are guessed.
 _MOST_PATHS = 3
 
 
-def work(request: dict[str, Any], emit: Emit) -> None:
-    try:
-        emit("trace", **traced(request))
-    except RefusedError as refused:
-        emit("refused", reason=str(refused))
-
-
 def traced(request: dict[str, Any]) -> dict[str, Any]:
-    """The first assumption about dtypes and shapes that holds, and the graphs under it."""
+    """The first assumption about dtypes and shapes that holds, and the graphs under it.
+
+    Raises:
+        RefusedError: none holds.
+    """
     with quiet(), _one_thread():
         return _traced(request)
 
