@@ -49,8 +49,8 @@ def test_a_function_that_refuses_numbers_between_0_and_1():
 
 def test_what_is_not_traced_is_called_by_the_same_worker():
     """Importing torch takes longer than what add-op has to do."""
-    product = orders("def op(x):\n    return x @ x\n", "(Tensor x) -> Tensor")
-    assert product.trace(recipes=["pointwise"]) == {"refused": "the operator aten.mm"}
+    product = orders("import torch\ndef op(x):\n    return torch.linalg.qr(x)[0]\n", "(Tensor x) -> Tensor")
+    assert "aten.linalg_qr" in product.trace(recipes=["pointwise"])["refused"]
     assert product.learn()["returned"] == 1
 
 

@@ -1,6 +1,7 @@
 """What is assumed of a function's arguments, and samples of them to trace it with."""
 
 import ast
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -494,6 +495,14 @@ def _literal(argument: dict[str, Any]) -> Any:
 def _tensor(
     dtype: str, shape: tuple[int, ...], seed: int, columns: int, domain: tuple[float, float] | None = None
 ) -> torch.Tensor:
+    return _drawn(dtype, shape, seed, columns, domain).clone()  # Functions may write to it.
+
+
+@functools.lru_cache(maxsize=4096)
+def _drawn(
+    dtype: str, shape: tuple[int, ...], seed: int, columns: int, domain: tuple[float, float] | None
+) -> torch.Tensor:
+    """Of thousands of assumptions most have the same tensors."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == "int":
         return torch.randint(columns, shape, generator=generator)
