@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,18 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
     for header in [functions] if isinstance(functions, str) else functions:
         if not any(folder.glob(f"template/src/*/include/cpu/{header}")):
             return f"functions of {header}"
+    if function := _lacking_function(folder, str(traced)):
+        return f"function {function} of numbers"
     texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("template/_macros/formula*.jinja"))]
     text = "\n".join(texts)
     return next((what for what, macro in _macros(traced) if f"macro {macro}(" not in text), None)
+
+
+def _lacking_function(folder: Path, text: str) -> str | None:
+    """The first function of numbers in formulas that no header of the template defines."""
+    headers = [path.read_text(encoding="utf-8") for path in folder.glob("template/src/*/include/cpu/*functions.h")]
+    defined = set(re.findall(r"\b(\w+)\(", "\n".join(headers)))
+    return next((name for name in re.findall(r"math::(\w+)\(", text) if name not in defined), None)
 
 
 def _macros(traced: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from kernelgen.worker.trace.domains import refused_numbers, samples
 from kernelgen.worker.trace.function import Function, versions, written
 from kernelgen.worker.trace.graph import FLOAT8, INTEGERS, firsts
 from kernelgen.worker.trace.intervals import between, scaled
+from kernelgen.worker.trace.largest import refuse_largest
 from kernelgen.worker.trace.precision import fixed_dtypes, takes_float16, takes_float64
 from kernelgen.worker.trace.refusals import FinalError, OtherRowsError, ReducesError, RefusedError
 from kernelgen.worker.trace.rows import rows
@@ -164,6 +165,7 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     _check(assumption, function, forward, backward)
+    refuse_largest(function, assumption, forward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
 
 
