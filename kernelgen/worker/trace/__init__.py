@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from kernelgen.worker.quiet import quiet
-from kernelgen.worker.trace.arguments import Assumption, assumptions
+from kernelgen.worker.trace.assumption import Assumption
+from kernelgen.worker.trace.assumptions import assumptions
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.domains import DomainSearch
 from kernelgen.worker.trace.dtypes import by_name, of_integers

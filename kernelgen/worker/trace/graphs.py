@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from kernelgen.worker.trace.arguments import Assumption
+from kernelgen.worker.trace.assumption import Assumption
 from kernelgen.worker.trace.check import agrees, check, constants, contiguous, refused_places
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice

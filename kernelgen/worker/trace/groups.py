@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kernelgen.worker.trace.arguments import Assumption, ordered
+from kernelgen.worker.trace.assumption import Assumption
+from kernelgen.worker.trace.assumptions import ordered
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.split import Split
 
