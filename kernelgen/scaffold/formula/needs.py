@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,18 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
     for header in [functions] if isinstance(functions, str) else functions:
         if not any(folder.glob(f"template/src/*/include/cpu/{header}")):
             return f"functions of {header}"
-    if function := _lacking_function(folder, str(traced)):
-        return f"function {function} of numbers"
     texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("template/_macros/formula*.jinja"))]
     text = "\n".join(texts)
-    return next((what for what, macro in _macros(traced) if f"macro {macro}(" not in text), None)
+    lacking_macro = next((what for what, macro in _macros(traced) if f"macro {macro}(" not in text), None)
+    return lacking_macro or _lacking_power(folder, str(traced))
 
 
-def _lacking_function(folder: Path, text: str) -> str | None:
-    """The first function of numbers in formulas that no header of the template defines."""
-    headers = [path.read_text(encoding="utf-8") for path in folder.glob("template/src/*/include/cpu/*functions.h")]
-    defined = set(re.findall(r"\b(\w+)\(", "\n".join(headers)))
-    return next((name for name in re.findall(r"math::(\w+)\(", text) if name not in defined), None)
+def _lacking_power(folder: Path, text: str) -> str | None:
+    """Powers with an exponent that elements share are younger than the other functions of numbers."""
+    headers = folder.glob("template/src/*/include/cpu/functions.h")
+    is_needed = "math::scalar_power(" in text
+    is_there = any("scalar_power(" in header.read_text(encoding="utf-8") for header in headers)
+    return "powers with an exponent that elements share" if is_needed and not is_there else None
 
 
 def _macros(traced: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

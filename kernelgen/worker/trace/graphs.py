@@ -182,9 +182,9 @@ def _check(
 
 
 def _tells_groups(assumption: Assumption, forward: dict[str, Any]) -> bool:
-    """Whether groups are more than elements in another shape: something is computed of each, or they are a dimension
-    that comes elsewhere in a tensor."""
-    is_of_rows = any(node["kind"] == "row" for node in forward["nodes"])
+    """Whether groups are more than elements in another shape: something is computed of each, or given for each, or they
+    are a dimension that comes elsewhere in a tensor."""
+    is_of_rows = "row" in assumption.kinds.values() or any(node["kind"] == "row" for node in forward["nodes"])
     return is_of_rows or bool(assumption.orders or assumption.cuts) or _permutes(forward)
 
 
