@@ -62,6 +62,9 @@ def test_scales_are_a_number_for_each_group(tmp_path, body):
     assert split_of(facts) == (-2, 32, True)
     assert facts["assumption"]["kinds"] == {"x": "element", "scales": "row"}
     assert not facts["assumption"]["composed"]
+    schema = reference.read(tmp_path / "text.py", "f").schema.entry()
+    drawn = kernels(schema, facts)["traced"]["groups"]  # There are as many scales as groups.
+    assert (drawn["sizes"], drawn["growing"]) == ([-1, None], [-2, -1])
 
 
 def test_weights_of_channels_have_the_groups_alone():
