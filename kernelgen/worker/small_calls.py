@@ -1,4 +1,4 @@
-"""Calls of a function with small tensors drawn at random: what shapes.py and shape_learner.py learn from."""
+"""Calls of a function with small tensors drawn at random: what new_op.py and shape_learner.py learn from."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

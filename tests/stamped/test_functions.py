@@ -19,6 +19,7 @@ FORMULAS = {
     "cross_entropy": "math::minimum(0.0f, x) - math::log1p(math::exp(-math::abs(x)))",
     "gelu": "0.5f * x * (1 + math::erf(x * 0.707106781f))",
     "power": "math::pow(x, y)",
+    "scalar_power": "math::scalar_power(x, y)",
     "snake": "x + math::sin(y * x) * math::sin(y * x) / (y + 1e-9f)",
     "focal": "math::pow(1 - math::exp(-x), y) * x",
 }
@@ -67,6 +68,13 @@ void print_powers() {
         const float base = signs & 1 ? -x : x, exponent = signs & 2 ? -y : y;
         errors.note(math::pow(base, exponent), std::pow(double(base), double(exponent)));
       }
+    }
+  }
+  for (float x : numbers) {
+    for (int sign = 0; sign < 2; ++sign) {
+      const float base = sign ? -x : x;
+      errors.note(math::scalar_power(base, 0.5f), std::sqrt(double(base)));
+      errors.note(math::scalar_power(base, -0.5f), 1 / std::sqrt(double(base)));
     }
   }
   uint64_t state = 88172645463325252ull;  // Xorshift (Marsaglia, 2003).

@@ -423,6 +423,8 @@ def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path)
         ("return x.view(torch.int32)", "x: Tensor", "the operator aten.view.dtype"),
         ("return x.to(torch.bfloat16).to(x.dtype) * 2", "x: Tensor", "a cast to bfloat16 in between"),
         ("return x.clamp(min=torch.finfo(x.dtype).tiny).log()", "x: Tensor", "another one for each dtype"),
+        ("return x.masked_fill(x > 1, torch.finfo(x.dtype).min).amax(-1)", "x: Tensor", "largest number of bfloat16"),
+        ("return torch.nan_to_num(x)", "x: Tensor", "a result that may be the largest number of bfloat16"),
         ("return x // 3.0", "x: Tensor", "aten.floor_divide, which has no derivative in PyTorch"),
         (
             "m = torch.arange(x.size(1))[None, :] < n[:, None]\n    return (x * m.unsqueeze(-1)).sum(1) / n[:, None]",

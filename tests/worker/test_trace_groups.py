@@ -50,6 +50,23 @@ def test_the_size_that_is_known_is_an_argument_a_number_or_that_of_a_vector(tmp_
     assert facts["assumption"]["split"]["like"] == (None if split else "w")
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return (x.unflatten(-1, (-1, 32)) * scales.unsqueeze(-1)).flatten(-2)",
+        "m, n = x.shape; return (x.view(m, -1, 32) / scales[..., None]).round().to(torch.int8).view(m, n)",
+    ],
+)
+def test_scales_are_a_number_for_each_group(tmp_path, body):
+    facts = trace_text(tmp_path, body, "x: Tensor, scales: Tensor")
+    assert split_of(facts) == (-2, 32, True)
+    assert facts["assumption"]["kinds"] == {"x": "element", "scales": "row"}
+    assert not facts["assumption"]["composed"]
+    schema = reference.read(tmp_path / "text.py", "f").schema.entry()
+    drawn = kernels(schema, facts)["traced"]["groups"]  # There are as many scales as groups.
+    assert (drawn["sizes"], drawn["growing"]) == ([-1, None], [-2, -1])
+
+
 def test_weights_of_channels_have_the_groups_alone():
     facts = trace(ROWS, "group_norm")
     assert facts["assumption"]["spreads"] == {"weight": [-4, -3], "bias": [-4, -3]}

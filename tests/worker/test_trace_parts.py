@@ -50,6 +50,21 @@ def test_halves_are_spelled_in_many_ways(tmp_path, body):
     assert trace_text(tmp_path, body)["assumption"]["cuts"] == {"x": HALVES}
 
 
+@pytest.mark.parametrize(
+    ("body", "cut"),
+    [
+        ("y = torch.empty_like(x); y[..., ::2] = x[..., ::2] * 2; y[..., 1::2] = -x[..., ::2]; return y", TURNS),
+        ("n = x.shape[-1] // 2; y = x.clone(); y[..., :n] = x[..., n:].exp(); return y", HALVES),
+        ("y = x.clone(); z = y.clone(); y[..., ::2].clamp_(0, 2); return y + z", TURNS),
+        ("y = x.clone(); a, b = y[..., ::2], y[..., 1::2]; c = a + b; a.mul_(2); b.copy_(c); return y", TURNS),
+    ],
+)
+def test_what_is_written_to_a_part_is_a_part_of_the_whole(tmp_path, body, cut):
+    facts = trace_text(tmp_path, body)
+    assert facts["paths"][0]["forward"]["cuts"] == [cut]
+    assert facts["assumption"]["composed"] is None
+
+
 def test_sums_of_parts_are_sums_of_operands(tmp_path):
     path = trace_text(tmp_path, "return x.unflatten(-1, (-1, 3)).mean(-1)")["paths"][0]
     assert [node["op"] for node in path["forward"]["nodes"]] == ["add", "add", "div"]

@@ -4,6 +4,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.lab.new_op import DERIVED
+from kernelgen.lab.new_op.function_worker import FunctionWorker
 from kernelgen.lab.new_op.kernels import with_kernels
 from kernelgen.lab.new_op.learned import with_learned_shapes
 from kernelgen.lab.new_op.request import NewOp
@@ -40,10 +41,11 @@ def from_function(op: NewOp, spec: str, *, is_blank: bool = False) -> dict[str, 
             "which is no list and always given, and return tensors alone."
         )
         return entry
-    if not is_blank and op.backward is None:
-        entry = with_kernels(op, entry, function, calls, _dtypes(op, function))
-    if entry["recipe"] not in DERIVED:
-        return with_learned_shapes(op, entry, function, spec)
+    with FunctionWorker(op.home.root, reference, op.name, schema["arguments"]) as worker:
+        if not is_blank and op.backward is None:
+            entry = with_kernels(op, entry, function, worker, calls, _dtypes(op, function))
+        if entry["recipe"] not in DERIVED:
+            return with_learned_shapes(op, entry, function, worker, spec)
     if op.shapes is not None:
         op.note(f"The kernels of {op.name} are written, for these shapes and others: --shapes was left out.")
     return entry

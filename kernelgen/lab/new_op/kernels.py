@@ -5,6 +5,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.lab.new_op import DERIVED
+from kernelgen.lab.new_op.function_worker import FunctionWorker
 from kernelgen.lab.new_op.request import NewOp
 from kernelgen.lab.new_op.returned import ReturnedError, check_count
 from kernelgen.lab.new_op.trace import NotTracedError, trace
@@ -13,13 +14,13 @@ from kernelgen.scaffold.formula.needs import lacking
 from kernelgen.scaffold.formula.parts import first_of_results
 from kernelgen.scaffold.schema.from_python.reference import Reference
 from kernelgen.scaffold.schema.parser import parse
-from kernelgen.toolchain.python import find_python
 
 
 def with_kernels(
     op: NewOp,
     entry: dict[str, Any],
     function: Reference,
+    worker: FunctionWorker,
     calls: list[dict[str, Any]] | None,
     dtypes: dict[str, str],
 ) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def with_kernels(
         ReturnedError: the function returned another number of tensors than its annotation says.
     """
     try:
-        traced = _traced(op, entry, calls, dtypes)
+        traced = _traced(op, worker, calls, dtypes)
         schema = _with_results(op, function, entry["schema"], len(first_of_results(traced["paths"][0]["forward"])))
         facts = kernels(schema, traced)
         if lacks := lacking(op.home.renderer().folder, facts["traced"]):
@@ -54,15 +55,13 @@ def with_kernels(
 
 
 def _traced(
-    op: NewOp, entry: dict[str, Any], calls: list[dict[str, Any]] | None, dtypes: dict[str, str]
+    op: NewOp, worker: FunctionWorker, calls: list[dict[str, Any]] | None, dtypes: dict[str, str]
 ) -> dict[str, Any]:
     recipes = [recipe for recipe in DERIVED if recipe in op.home.recipes()]
     if not recipes:
         raise NotTracedError("that the project's template has no recipe for it; `kernelgen update` brings one")
-    arguments = entry["schema"]["arguments"]
     with op.progress(f"tracing {op.name}"):
-        python = find_python(op.home.root)
-        return trace(python, op.home.root, entry["reference"], op.name, arguments, recipes, calls, dtypes)
+        return trace(worker, recipes, calls, dtypes)
 
 
 def _with_results(op: NewOp, function: Reference, schema: dict[str, Any], count: int) -> dict[str, Any]:

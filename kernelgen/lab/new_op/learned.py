@@ -5,15 +5,17 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError, UsageError
 from kernelgen.lab.new_op import SHAPED
+from kernelgen.lab.new_op.function_worker import FunctionWorker
 from kernelgen.lab.new_op.request import NewOp
 from kernelgen.lab.new_op.shapes import Learned, NotLearnedError, WritesError, learn
 from kernelgen.scaffold.schema.from_python.reference import Reference, read, split_spec
 from kernelgen.scaffold.shapes.entry import shaped
 from kernelgen.scaffold.shapes.parser import parse
-from kernelgen.toolchain.python import find_python
 
 
-def with_learned_shapes(op: NewOp, entry: dict[str, Any], function: Reference, spec: str) -> dict[str, Any]:
+def with_learned_shapes(
+    op: NewOp, entry: dict[str, Any], function: Reference, worker: FunctionWorker, spec: str
+) -> dict[str, Any]:
     """The record of the recipe `shaped`; where no shapes are known, `entry` as it is, perhaps with `sides`.
 
     Args:
@@ -26,7 +28,7 @@ def with_learned_shapes(op: NewOp, entry: dict[str, Any], function: Reference, s
     if not op.template_knows_shapes():
         return entry
     try:
-        learned = _learn(op, entry["reference"], function)
+        learned = _learn(op, function, worker)
     except WritesError as reason:
         path, name = split_spec(spec)
         schema = read(path, name, mutates=reason.names).schema
@@ -52,11 +54,10 @@ def with_learned_shapes(op: NewOp, entry: dict[str, Any], function: Reference, s
     return entry | {"recipe": SHAPED} | facts
 
 
-def _learn(op: NewOp, source: str, function: Reference) -> Learned:
+def _learn(op: NewOp, function: Reference, worker: FunctionWorker) -> Learned:
     """The shapes that are given, or that the function says of its tensors if its calls agree, or that calls show."""
     with op.progress(f"calling {op.name}"):
-        python = find_python(op.home.root)
-        call = partial(learn, python, op.home.root, source, op.name, function.schema)
+        call = partial(learn, worker, op.name, function.schema)
         if op.shapes is None and function.shapes:
             try:
                 learned = call(function.shapes)

@@ -1,23 +1,20 @@
-"""Has a function called in the project's Python, to learn the shapes of its tensors or to check given ones."""
+"""Has a function called, to learn the shapes of its tensors or to check given ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from kernelgen.errors import KernelgenError, LabError, UsageError
+from kernelgen.lab.new_op.function_worker import FunctionWorker
 from kernelgen.lab.new_op.returned import check_count
-from kernelgen.lab.worker_process import WorkerProcess
 from kernelgen.scaffold.schema.model import Schema
 from kernelgen.scaffold.shapes import trials
 from kernelgen.scaffold.shapes.cases import Case, is_valid, shape_in, sizes_of
 from kernelgen.scaffold.shapes.operator import Operator
 from kernelgen.scaffold.shapes.parser import Shapes, parse
 
-# Importing torch from a cold disk takes most of it.
-LIMIT_S = 120.0
 # Rows and columns of the tensors that the tests of `blank` draw.
 _SIDES = (17, 20, 1, 0, 101)
 # What `make` is told of tensors that may not require a gradient, and of those whose numbers lie between 0 and 1.
@@ -59,37 +56,43 @@ class Learned:
     assumed: bool
 
 
-def learn(python: Path, project: Path, source: str, function: str, schema: Schema, given: str | None) -> Learned:
-    """The shapes of a function, which stands in a file with the text `source`; `given` ones are held against it.
+def learn(worker: FunctionWorker, function: str, schema: Schema, given: str | None) -> Learned:
+    """The shapes of a function of this name, which the worker holds; `given` ones are held against it.
 
     Raises:
         NotLearnedError: none were learned, or nothing can be called there.
         UsageError: the function is not as the given shapes say.
         WritesError: it writes to its arguments.
     """
-    with _worker(python, project, source, function, schema.entry()["arguments"]) as worker:
-        text = _shown(worker, function, schema) if given is None else given
-        not_learned = partial(_not_learned, worker, schema, is_given=given is not None)
-        with not_learned(f'that --shapes has no word for a dtype of "{text}"'):
-            shapes = parse(text, schema)
-            operator = Operator(function, "forward", shapes)
-            drawn = trials.test_cases(operator)
-        if given is None and len(drawn) < 2:
-            raise NotLearnedError("that all its sizes are fixed")
-        with not_learned(f'that "{shapes.text}", which some calls showed, is not so of others'):
-            taken = _taken(worker, operator, drawn)
-        least = _least(worker, operator, drawn[0])
-        call = trials.call(operator, drawn[0])
-        gradients, bounded = worker.ask("gradients", call=call), worker.ask("bounded", call=call)["names"]
-        batched = trials.batched(operator)
-        independent = batched is not None and worker.ask("independent", call=call, places=batched)["holds"]
+    try:
+        return _learned(worker, function, schema, given)
+    except LabError as error:
+        raise NotLearnedError(str(error).rstrip(".")) from error
+
+
+def _learned(worker: FunctionWorker, function: str, schema: Schema, given: str | None) -> Learned:
+    text = _shown(worker, function, schema) if given is None else given
+    not_learned = partial(_not_learned, worker, schema, is_given=given is not None)
+    with not_learned(f'that --shapes has no word for a dtype of "{text}"'):
+        shapes = parse(text, schema)
+        operator = Operator(function, "forward", shapes)
+        drawn = trials.test_cases(operator)
+    if given is None and len(drawn) < 2:
+        raise NotLearnedError("that all its sizes are fixed")
+    with not_learned(f'that "{shapes.text}", which some calls showed, is not so of others'):
+        taken = _taken(worker, operator, drawn)
+    least = _least(worker, operator, drawn[0])
+    call = trials.call(operator, drawn[0])
+    gradients, bounded = worker.ask("gradients", call=call), worker.ask("bounded", call=call)["names"]
+    batched = trials.batched(operator)
+    independent = batched is not None and worker.ask("independent", call=call, places=batched)["holds"]
     drawing = dict.fromkeys(gradients["refused"], _FROZEN)
     for name in bounded:
         drawing[name] = ", ".join([*filter(None, [drawing.get(name)]), _BOUNDED])
     return Learned(shapes, taken, least, gradients["names"], drawing, independent, given is None)
 
 
-def _shown(worker: WorkerProcess, function: str, schema: Schema) -> str:
+def _shown(worker: FunctionWorker, function: str, schema: Schema) -> str:
     """The text of the shapes that calls of the function show."""
     answer = worker.ask("learn")
     _refuse_writes(answer)
@@ -100,7 +103,7 @@ def _shown(worker: WorkerProcess, function: str, schema: Schema) -> str:
 
 
 @contextmanager
-def _not_learned(worker: WorkerProcess, schema: Schema, reason: str, *, is_given: bool) -> Iterator[None]:
+def _not_learned(worker: FunctionWorker, schema: Schema, reason: str, *, is_given: bool) -> Iterator[None]:
     """A UsageError is of the shapes that were given; without such, none were learned, for this reason."""
     try:
         yield
@@ -110,7 +113,7 @@ def _not_learned(worker: WorkerProcess, schema: Schema, reason: str, *, is_given
         raise NotLearnedError(reason, _sides(worker, schema)) from error
 
 
-def _taken(worker: WorkerProcess, operator: Operator, drawn: list[Case]) -> list[Case]:
+def _taken(worker: FunctionWorker, operator: Operator, drawn: list[Case]) -> list[Case]:
     """The cases that the function takes.
 
     Raises:
@@ -124,7 +127,7 @@ def _taken(worker: WorkerProcess, operator: Operator, drawn: list[Case]) -> list
     return [case for place, (case, result) in answered if _is_taken(operator, case, result, place)]
 
 
-def _least(worker: WorkerProcess, operator: Operator, case: Case) -> dict[str, int]:
+def _least(worker: FunctionWorker, operator: Operator, case: Case) -> dict[str, int]:
     """The smallest of each size, from 0 to 3, at which the function takes the case."""
     sizes = sizes_of(operator.shapes)
     names = [name for name in sizes.free if name not in sizes.scalars]
@@ -139,7 +142,7 @@ def _least(worker: WorkerProcess, operator: Operator, case: Case) -> dict[str, i
     return least
 
 
-def _sides(worker: WorkerProcess, schema: Schema) -> list[int]:
+def _sides(worker: FunctionWorker, schema: Schema) -> list[int]:
     """Those of the sides of `blank` that it takes; none if it does not take the first two."""
 
     def made(argument: dict[str, Any], size: int) -> dict[str, Any]:
@@ -186,32 +189,3 @@ def _is_taken(operator: Operator, case: Case, result: dict[str, Any], place: int
         if dtype != got_dtype and value.dtype != "int":
             raise UsageError(f"--shapes says that {value.name} is of {dtype}; the function returns {got_dtype}.")
     return True
-
-
-@contextmanager
-def _worker(
-    python: Path, project: Path, source: str, function: str, arguments: list[dict[str, Any]]
-) -> Iterator[WorkerProcess]:
-    """A worker that holds the function of a file with the text `source`.
-
-    Raises:
-        NotLearnedError: nothing can be called there.
-    """
-    request = {
-        "work": "shapes",
-        "source": source,
-        "function": function,
-        "arguments": arguments,
-        "environment": {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-    }
-    try:
-        worker = WorkerProcess("the worker that learns shapes", python, project, request, LIMIT_S)
-    except OSError as error:
-        raise NotLearnedError(f"{python} does not start ({error})") from error
-    try:
-        yield worker
-    except LabError as error:
-        raise NotLearnedError(str(error).rstrip(".")) from error
-    finally:
-        worker.kill()
-        worker.close()

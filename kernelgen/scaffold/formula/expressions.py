@@ -129,7 +129,9 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         number(argument.value, in_call=True).text if isinstance(argument, Number) else operand.text
         for argument, operand in zip(node.arguments, operands, strict=True)
     ]
-    return Expression(f"math::{_FUNCTIONS.get(op, op)}({', '.join(texts)})")
+    is_shared = op == "pow" and node.arguments[1].kind == "scalar" and not isinstance(node.arguments[1], Number)
+    function = "scalar_power" if is_shared else _FUNCTIONS.get(op, op)
+    return Expression(f"math::{function}({', '.join(texts)})")
 
 
 def _of_integers(node: Node, operands: list[Expression]) -> Expression:

@@ -46,6 +46,10 @@ def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
     kinds = traced["assumption"]["kinds"]
     known |= {name: 0 for name, kind in kinds.items() if kind == "column" and split["of_group"]}
     growing = joined if split["of_group"] else {name: 0 for name in joined if name not in spreads}
+    # Of what has a number for each group, the groups are the last dimension.
+    numbers = [name for name, kind in kinds.items() if kind == "row"]
+    known |= {} if split["of_group"] else dict.fromkeys(numbers, -1)
+    growing = growing | dict.fromkeys(numbers, -1 if split["of_group"] else 0)
     tensors = [name for name in traced["arguments"] if name in kinds]
     orders = traced["assumption"].get("orders", {})
     like_dim = orders[split["like"]].index(at % len(orders[split["like"]])) if split["like"] in orders else None

@@ -21,7 +21,16 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
             return f"functions of {header}"
     texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("template/_macros/formula*.jinja"))]
     text = "\n".join(texts)
-    return next((what for what, macro in _macros(traced) if f"macro {macro}(" not in text), None)
+    lacking_macro = next((what for what, macro in _macros(traced) if f"macro {macro}(" not in text), None)
+    return lacking_macro or _lacking_power(folder, str(traced))
+
+
+def _lacking_power(folder: Path, text: str) -> str | None:
+    """Powers with an exponent that elements share are younger than the other functions of numbers."""
+    headers = folder.glob("template/src/*/include/cpu/functions.h")
+    is_needed = "math::scalar_power(" in text
+    is_there = any("scalar_power(" in header.read_text(encoding="utf-8") for header in headers)
+    return "powers with an exponent that elements share" if is_needed and not is_there else None
 
 
 def _macros(traced: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,25 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelgen.scaffold.formula import parts
-from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated
+from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated, entry_of, grads_of
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES, Graph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.values import (
-    FLOATING,
     coordinates,
-    names_of_grads,
     names_read,
     needed_flags,
     of_other_dtype,
     scalar_of,
-    schema_text,
     unchanged,
     value_of,
-    with_free_names,
 )
-from kernelgen.scaffold.schema.parser import parse
 
 
 def backward(
@@ -39,12 +34,11 @@ def backward(
 ) -> dict[str, Any] | None:
     """The gradient: an operator of its own, whose results are as large as those of the op. Notes in `computed` what it
     computes of scalars."""
-    if paths[0]["backward"] is None:
-        return None
     inputs = differentiated(paths[0], tensors)
     if not inputs:
         return None
-    operator = _operator(schema, tensors, scalars, results, inputs)
+    differentiable, grads = grads_of(schema, results)
+    operator = GradientOperator(entry_of(schema, tensors, scalars, grads, inputs), grads, differentiable)
     words, places = operator.words(), operator.places()
     read_by_kernel, gradients = _given(operator, tensors, results), _gradients(operator.entry, inputs)
     result_of = {grad: results[i]["name"] for grad, i in operator.pairs()}
@@ -88,19 +82,6 @@ def backward(
     if operands is not None:
         facts |= {"operands": operands, "outputs": written}
     return facts
-
-
-def _operator(
-    schema: Mapping[str, Any],
-    tensors: Sequence[Mapping[str, Any]],
-    scalars: Sequence[Mapping[str, Any]],
-    results: Sequence[Mapping[str, Any]],
-    inputs: Sequence[Mapping[str, Any]],
-) -> GradientOperator:
-    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
-    grads = names_of_grads(results, differentiable, schema["arguments"])
-    entry = with_free_names(parse(schema_text(schema, tensors, scalars, grads, inputs)).entry())
-    return GradientOperator(entry, grads, differentiable)
 
 
 def _given(

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
-from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated
+from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated, entry_of, grads_of
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import free_name
@@ -27,17 +27,12 @@ from kernelgen.scaffold.formula.saved_results import reading_results
 from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.totals import take_totals
 from kernelgen.scaffold.formula.values import (
-    FLOATING,
-    names_of_grads,
     needed_flags,
     of_other_dtype,
     scalar_of,
-    schema_text,
     unchanged,
     value_of,
-    with_free_names,
 )
-from kernelgen.scaffold.schema.parser import parse
 
 
 def backward(
@@ -53,8 +48,6 @@ def backward(
 ) -> tuple[dict[str, Any] | None, list[SavedNumber]]:
     """What the templates know of the gradient, an operator of its own, and the numbers that the forward saves for it.
     Notes in `computed` what it computes of scalars."""
-    if path["backward"] is None:
-        return None, []
     inputs = differentiated(path, tensors)
     if not inputs:
         return None, []
@@ -78,10 +71,8 @@ def backward(
     written = parts.outputs(gradients, names_of_parts)
     _note_unchanged(gradients, graph, written, operator, results)
     operands = parts.operands(read_by_kernel, names_of_parts, read) if names_of_parts else read_by_kernel
-    kinds = [(output["cpp"], output["kind"]) for output in written]
-    row_inputs = [*inputs_of_rows(operands), *((name, "total") for name in totals)]
-    lines_of_rows = rows.lines(graph, inputs_of(operands), kinds, row_inputs, names)
     of_elements = [tensor for tensor in inputs if tensor["kind"] == "element"]
+    summed = _summed(of_elements)
     facts = {
         "schema": operator.entry,
         "grads": given,
@@ -91,21 +82,41 @@ def backward(
         "gradients": gradients,
         "reads": operator.reads,
         "places": [tensor["place"] for tensor in inputs],
-        "operations": len(path["backward"]["nodes"]),
+        **_kernel(graph, operands, written, (totals, terms), names, len(path["backward"]["nodes"]), summed),
+    }
+    if names_of_parts:
+        facts |= {"operands": operands, "outputs": written, "summed_tensors": summed}
+        facts["summed"] = _summed_of_parts(summed, of_elements)
+    return facts, operator.saved
+
+
+def _kernel(
+    graph: Graph,
+    operands: Sequence[Mapping[str, Any]],
+    written: Sequence[Mapping[str, Any]],
+    sums: tuple[Sequence[str], list[Value]],
+    names: Sequence[str],
+    operations: int,
+    summed: int,
+) -> dict[str, Any]:
+    """The lines of a row, and what decides how its kernel is launched. `sums`: the names of the sums over all rows, and
+    their terms."""
+    totals, terms = sums
+    kinds = [(output["cpp"], output["kind"]) for output in written]
+    row_inputs = [*inputs_of_rows(operands), *((name, "total") for name in totals)]
+    lines_of_rows = rows.lines(graph, inputs_of(operands), kinds, row_inputs, names)
+    return {
+        "operations": operations,
         "reductions": rows.reductions(lines_of_rows),
-        "summed": _summed(of_elements),
+        "summed": summed,
         "late": late(graph, operands),
         "accesses": accesses(graph, operands),
-        "resident": resident_threads(graph, operands, len(path["backward"]["nodes"])),
-        "sums_resident": sums_resident_threads(graph, operands, _summed(of_elements).bit_count()),
+        "resident": resident_threads(graph, operands, operations),
+        "sums_resident": sums_resident_threads(graph, operands, summed.bit_count()),
         "lines": lines_of_rows,
         "holds": rows.holds(lines_of_rows),
         "totals": _backward_totals(graph, totals, terms, operands, names),
     }
-    if names_of_parts:
-        facts |= {"operands": operands, "outputs": written, "summed_tensors": facts["summed"]}
-        facts["summed"] = _summed_of_parts(facts["summed"], of_elements)
-    return facts, operator.saved
 
 
 @dataclass(frozen=True)
@@ -130,15 +141,14 @@ def _operator(
     forward: Graph | None,
 ) -> _Operator:
     """The operator, given what the graph of the forward saves, if there is one."""
-    differentiable = [i for i, result in enumerate(results) if result["dtype"] in FLOATING]
-    grads = names_of_grads(results, differentiable, schema["arguments"])
+    differentiable, grads = grads_of(schema, results)
     names_of_results = [free_name(result["name"], [*parameters, *grads]) for result in results]
     traced, reads = reading_results(path["backward"], path["forward"], names_of_results)
     read_results = [names_of_results[i] for i in reads]
     taken = {value[key] for value in (*results, *schema["arguments"]) for key in ("name", "cpp")}
     saved = _saved(traced, forward, parameters, names_of_results, taken.union(grads)) if forward is not None else []
     given = [*grads, *read_results, *(number.name for number in saved)]
-    entry = with_free_names(parse(schema_text(schema, tensors, scalars, given, inputs)).entry())
+    entry = entry_of(schema, tensors, scalars, given, inputs)
     return _Operator(entry, grads, differentiable, read_results, reads, saved, traced)
 
 

@@ -71,10 +71,8 @@ def of_function(
     is_plain = not left_out and not optional and in_order and not any(a["keyword_only"] for a in arguments)
     if is_plain and groups is None and orders is None and flat is None:
         return None
-    first_by_name = next((i for i, a in enumerate(arguments) if a["keyword_only"] or a in left_out), len(arguments))
-    by_name = [a for a in arguments[first_by_name:] if a in given] if in_order else given
+    by_name = _by_name(arguments, given, left_out) if in_order else given
     conditions = [f"{a['python']} is None" for a in optional] + [_differs(a) for a in left_out]
-    used = " ".join(f"{a['annotation']} {a['default']}" for a in arguments)
     own = [a for a in given if groups is None or a["name"] != groups["argument"]]
     names = {a["name"]: a["python"] for a in arguments}
     return {
@@ -101,8 +99,23 @@ def of_function(
         **({"flat": flat_of.of_function(flat, given)} if flat else {}),
         "joins": flat_of.joining(flat) if flat else _joins(groups, orders, len(schema["returns"])),
         "by_name": [a["name"] for a in by_name],
-        "imports": [name for name in ("Sequence", "torch") if f"{name}[" in used or f"{name}." in used],
+        "imports": _imports(arguments),
     }
+
+
+def _by_name(
+    arguments: Sequence[Mapping[str, Any]],
+    given: Sequence[Mapping[str, Any]],
+    left_out: Sequence[Mapping[str, Any]],
+) -> list[Mapping[str, Any]]:
+    """The given arguments that come behind one that is left out, or that no call may give by position."""
+    first = next((i for i, a in enumerate(arguments) if a["keyword_only"] or a in left_out), len(arguments))
+    return [argument for argument in arguments[first:] if argument in given]
+
+
+def _imports(arguments: Sequence[Mapping[str, Any]]) -> list[str]:
+    used = " ".join(f"{a['annotation']} {a['default']}" for a in arguments)
+    return [name for name in ("Sequence", "torch") if f"{name}[" in used or f"{name}." in used]
 
 
 def _with_count(taken: Sequence[str], count: str, arguments: Sequence[str]) -> list[str]:

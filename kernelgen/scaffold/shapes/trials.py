@@ -299,7 +299,7 @@ def test_cases(operator: Operator) -> list[Case]:
 
 
 def call(operator: Operator, case: Case) -> list[dict[str, Any]]:
-    """The arguments of a call in a case, for a worker to make: kernelgen/worker/shapes.py says how."""
+    """The arguments of a call in a case, for a worker to make: kernelgen/worker/new_op.py says how."""
     values = {tensor.name: tensor for tensor in operator.tensors}
     made: list[dict[str, Any]] = []
     for argument, entry in zip(operator.schema.arguments, operator.entry["arguments"], strict=True):

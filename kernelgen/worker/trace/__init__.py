@@ -3,11 +3,10 @@
 The request's `source` is the text of a file, `function` names a function in it, and `arguments` are those of its
 schema's entry. `calls`, if there are any, are what it has to take: shapes of the `arguments` and their `dtypes`, by
 name, and the shapes of the `results`. `said` has the dtypes of arguments that are known to be integers or truth values.
-The answer is an event, "trace", with what scaffold/formula/ reads (see
-graph.py) and the names of the `arguments` that kernels take; or "refused" with `reason`, a phrase that names what was
-in the way.
+The answer is what scaffold/formula/ reads (see graph.py), with the names of the `arguments` that kernels take.
 """
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,9 +15,9 @@ from typing import Any
 
 import torch
 
-from kernelgen.worker.protocol import Emit
 from kernelgen.worker.quiet import quiet
-from kernelgen.worker.trace.arguments import Assumption, assumptions
+from kernelgen.worker.trace.assumption import Assumption
+from kernelgen.worker.trace.assumptions import assumptions
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.domains import DomainSearch
 from kernelgen.worker.trace.dtypes import by_name, of_integers
@@ -44,21 +43,21 @@ from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.sizes import refuse_unread_parts
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
-_MOST_SECONDS = 4  # Of processor time, under dtypes that are guessed at once.
-_MOST_SECONDS_OF_GUESSES = 8  # After so many, no other dtypes are guessed.
+# So many seconds of processor time after the search began, it ends: under dtypes that names tell, under those that are
+# assumed of any function, under others that are guessed, and where gradients are left to PyTorch.
+_END_OF_NAMED, _END_OF_PLAIN, _END_OF_GUESSES, _END_OF_ALL = 1.5, 4.0, 4.5, 5.0
+# Calls of a function that are tried to see its first operator.
+_MOST_CALLS = 500
 # Under so many assumptions a function takes another path before it is refused: each takes a second to see it.
 _MOST_PATHS = 3
 
 
-def work(request: dict[str, Any], emit: Emit) -> None:
-    try:
-        emit("trace", **traced(request))
-    except RefusedError as refused:
-        emit("refused", reason=str(refused))
-
-
 def traced(request: dict[str, Any]) -> dict[str, Any]:
-    """The first assumption about dtypes and shapes that holds, and the graphs under it."""
+    """The first assumption about dtypes and shapes that holds, and the graphs under it.
+
+    Raises:
+        RefusedError: none holds.
+    """
     with quiet(), _one_thread():
         return _traced(request)
 
@@ -80,19 +79,19 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     begin = time.process_time()
     if (named := by_name(arguments, said)) and request.get("calls") is None:
         try:
-            return _of_dtypes(request, said, named)
+            return _of_dtypes(request, said, named, begin + _END_OF_NAMED)
         except RefusedError:
             pass  # Names tell too much.
     try:
-        return _of_dtypes(request, said, {})
+        return _of_dtypes(request, said, {}, begin + _END_OF_PLAIN)
     except RefusedError as refused:
         if str(refused) not in OF_INTEGERS or request.get("calls") is not None:
             raise
         for guessed in of_integers(arguments, said, request["source"]):
-            if time.process_time() - begin > _MOST_SECONDS_OF_GUESSES:
+            if time.process_time() > begin + _END_OF_GUESSES:
                 break
             with suppress(RefusedError):
-                facts = _of_dtypes(request, said, guessed)
+                facts = _of_dtypes(request, said, guessed, begin + _END_OF_GUESSES)
                 if str(refused) == TAKES_INTEGERS or _returns_integers(facts):
                     return facts
         raise
@@ -103,30 +102,29 @@ def _returns_integers(facts: dict[str, Any]) -> bool:
     return not any("float" in output["dtype"] for output in facts["paths"][0]["forward"]["outputs"])
 
 
-def _of_dtypes(request: dict[str, Any], said: dict[str, str], guessed: dict[str, str]) -> dict[str, Any]:
-    facts = _of_any_arguments({**request, "said": {**said, **guessed}})
+def _of_dtypes(request: dict[str, Any], said: dict[str, str], guessed: dict[str, str], end: float) -> dict[str, Any]:
+    """The same under these dtypes; `end`: the processor time at which no further assumption is tried."""
+    facts = _of_any_arguments({**request, "said": {**said, **guessed}}, end)
     facts["assumption"]["guessed"] = guessed
     return facts
 
 
-def _of_any_arguments(request: dict[str, Any]) -> dict[str, Any]:
+def _of_any_arguments(request: dict[str, Any], end: float) -> dict[str, Any]:
     reasons = []
-    begin = time.process_time()
     for arguments in taken(request["arguments"]):
-        left = _MOST_SECONDS - (time.process_time() - begin)
-        if left < 0:
-            break
         try:
-            facts = _of_arguments(request, arguments, left)
+            facts = _of_arguments(request, arguments, end)
             return {**facts, "arguments": [argument["name"] for argument in arguments]}
         except FinalError:
             raise
         except RefusedError as refused:
             reasons.append(refused)
+        if time.process_time() > end:
+            break
     raise max(reasons, key=lambda reason: reason.progress)  # Of several the first.
 
 
-def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: float) -> dict[str, Any]:
+def _of_arguments(request: dict[str, Any], arguments: Arguments, end: float) -> dict[str, Any]:
     """The same where kernels take these arguments."""
     function = load(request["source"], request["function"], arguments)
     if function.asks_device:
@@ -135,27 +133,8 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, most_seconds: f
         numbers = f"a tensor of {table.numel()} numbers in its file"
         raise FinalError(f"{name}, {numbers}, which kernels take as an argument", 7)
     search = _Search(function, request.get("calls"))
-    begin = time.process_time()
-    for assumption in _assumptions(function, arguments, request["recipes"], request.get("said")):
-        if time.process_time() - begin > most_seconds or search.is_over(assumption):
-            break
-        if search.is_needless(assumption):
-            continue
-        try:
-            facts = search.attempt(assumption)
-        except MatrixError as refused:
-            search.matrix = refused
-            continue
-        if facts and (search.plain or not _may_be_of_vectors(facts)):
-            return facts
-        search.plain = search.plain or facts
-    if search.plain:
-        return search.plain
-    if search.matrix:
-        raise search.matrix
-    for assumption in search.second_choices():
-        if facts := search.attempt(assumption):
-            return facts
+    if facts := search.first(_assumptions(function, arguments, request["recipes"], request.get("said")), end):
+        return facts
     reason = search.reason()
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
         raise RefusedError(name, UNKNOWN_OPERATOR)
@@ -179,6 +158,42 @@ class _Search:
         self._paths = 0  # How often a function took another path, which it does under most assumptions then.
         self.plain: dict[str, Any] | None = None
         self.matrix: MatrixError | None = None
+
+    def first(self, every: Iterable[Assumption], end: float) -> dict[str, Any] | None:
+        """The graphs under the first of these assumptions that holds, or else under a second choice.
+
+        Raises:
+            MatrixError: none holds, and kernels of vectors would take a matrix for one.
+            FinalError: no other will hold.
+        """
+        for assumption in every:
+            if self.is_over(assumption):
+                break
+            if self.is_needless(assumption):
+                continue
+            try:
+                facts = self.attempt(assumption)
+            except MatrixError as refused:
+                self.matrix = refused
+                facts = None
+            if facts and (self.plain or not _may_be_of_vectors(facts)):
+                return facts
+            self.plain = self.plain or facts
+            if time.process_time() > end:
+                break
+        if self.plain:
+            return self.plain
+        if self.matrix:
+            raise self.matrix
+        return self.first_of_second_choices(end + _END_OF_ALL - _END_OF_PLAIN)
+
+    def first_of_second_choices(self, end: float) -> dict[str, Any] | None:
+        for assumption in self.second_choices():
+            if facts := self.attempt(assumption):
+                return facts
+            if time.process_time() > end:
+                break
+        return None
 
     def is_over(self, assumption: Assumption) -> bool:
         """Whether a tensor is rather of numbers whose gradient is PyTorch's than, as from this assumption on, of truth
@@ -296,7 +311,7 @@ def _may_be_of_vectors(facts: dict[str, Any]) -> bool:
 def foreign_operator(function: Function, arguments: Arguments, recipes: list[str]) -> str | None:
     """A phrase for the first operator of the function, as its author knows it, that is neither pointwise nor a
     reduction."""
-    for assumption in assumptions(arguments, recipes):
+    for assumption in itertools.islice(assumptions(arguments, recipes), _MOST_CALLS):
         try:
             return unknown_operator(function, assumption.sample(0))
         except Exception:  # It does not take such arguments.

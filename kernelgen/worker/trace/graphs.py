@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from kernelgen.worker.trace.arguments import Assumption
+from kernelgen.worker.trace.assumption import Assumption
 from kernelgen.worker.trace.check import agrees, check, constants, contiguous, refused_places
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.derivatives import is_derivative, is_differentiable_twice
@@ -12,6 +12,7 @@ from kernelgen.worker.trace.domains import refused_numbers, samples
 from kernelgen.worker.trace.function import Function, versions, written
 from kernelgen.worker.trace.graph import FLOAT8, INTEGERS, firsts
 from kernelgen.worker.trace.intervals import between, scaled
+from kernelgen.worker.trace.largest import refuse_largest
 from kernelgen.worker.trace.precision import fixed_dtypes, takes_float16, takes_float64
 from kernelgen.worker.trace.refusals import FinalError, OtherRowsError, ReducesError, RefusedError
 from kernelgen.worker.trace.rows import rows
@@ -164,6 +165,7 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
     _check(assumption, function, forward, backward)
+    refuse_largest(function, assumption, forward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
 
 
@@ -180,9 +182,9 @@ def _check(
 
 
 def _tells_groups(assumption: Assumption, forward: dict[str, Any]) -> bool:
-    """Whether groups are more than elements in another shape: something is computed of each, or they are a dimension
-    that comes elsewhere in a tensor."""
-    is_of_rows = any(node["kind"] == "row" for node in forward["nodes"])
+    """Whether groups are more than elements in another shape: something is computed of each, or given for each, or they
+    are a dimension that comes elsewhere in a tensor."""
+    is_of_rows = "row" in assumption.kinds.values() or any(node["kind"] == "row" for node in forward["nodes"])
     return is_of_rows or bool(assumption.orders or assumption.cuts) or _permutes(forward)
 
 

@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kernelgen.worker.trace.arguments import Assumption, ordered
+from kernelgen.worker.trace.assumption import Assumption
+from kernelgen.worker.trace.assumptions import ordered
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.split import Split
 
@@ -12,13 +13,16 @@ from kernelgen.worker.trace.split import Split
 # what has no more dimensions. With each, the ranks of a tensor with its groups.
 _OF_CHANNELS, _OF_LAST, _OF_VECTORS = (1, (5, 4)), (-2, (4, 3, 2)), (1, (3,))
 _MOST_TENSORS = 4
+# What a tensor is that is no part of the split dimension.
+_KINDS = {"vector": "column", "number": "row"}
 
 
 def of_groups(
     plain: Assumption, counts: Sequence[int], may_permute: bool = False, may_cut: bool = False
 ) -> Iterator[Assumption]:
     """Rows that are groups of a dimension, of which the number, or the size, is an argument, one of `counts`, or the
-    size of a vector. Others are as large as the first tensor, vectors of a group, or have the groups alone."""
+    size of a vector. Others are as large as the first tensor, vectors of a group, have the groups alone, or, behind all
+    of these, a number for each group, as scales are."""
     first, *others = plain.kinds
     if len(others) >= _MOST_TENSORS:
         return
@@ -31,18 +35,17 @@ def of_groups(
             first_group = at % rank
             dims = tuple(range(first_group + 1, rank))
             of_rank = replace(plain, rank=rank, dims=dims)
-            roles_of_others = ("whole", "groups", "vector") if at < 0 else ("whole", "groups")
-            for roles in itertools.product(roles_of_others, repeat=len(others)):
+            for roles in _roles(len(others), at):
                 kinds = dict(zip(others, roles, strict=True))
                 like = next((name for name, role in kinds.items() if role == "vector"), None)
                 is_known = count is not None or (of_group and like)
                 if not is_known and (of_group or like or not may_permute):
                     continue
-                joined = frozenset([first, *(name for name, role in kinds.items() if role != "vector")])
+                joined = frozenset([first, *(name for name, role in kinds.items() if role in ("whole", "groups"))])
                 groups = (first_group - rank, first_group + 1 - rank)
                 grouped = replace(
                     of_rank,
-                    kinds={first: "element"} | {n: "column" if r == "vector" else "element" for n, r in kinds.items()},
+                    kinds={first: "element"} | {name: _KINDS.get(role, "element") for name, role in kinds.items()},
                     spreads={name: groups for name, role in kinds.items() if role == "groups"},
                     split=Split(at, count, like if count is None else None, of_group, joined),
                 )
@@ -50,6 +53,12 @@ def of_groups(
                     yield grouped
                 if may_permute and rank == 4 and at == _OF_LAST[0]:
                     yield from _unjoined(grouped)
+
+
+def _roles(count: int, at: int) -> list[tuple[str, ...]]:
+    """What tensors beside the first may be, where the dimension `at` is split."""
+    roles = ("whole", "groups", "vector", "number") if at < 0 else ("whole", "groups")
+    return sorted(itertools.product(roles, repeat=count), key=lambda chosen: "number" in chosen)
 
 
 def _rotated(plain: Assumption, split: Split) -> Iterator[Assumption]:

@@ -108,8 +108,8 @@ class PartsReader(Reader):
             return self._new_lane(filled(name, node), value.shape)
         if name == "broadcast_in_dim":
             return self._named(node, _broadcast_in_dim(self.numbers[node.args[0]], *node.args[1:3]))
-        if name == "copy_":  # As decompositions of what works in place have it.
-            return self._named(node, self.numbers[node.args[1]].broadcast_to(value.shape))
+        if name in ("copy", "copy_"):
+            return self._named(node, self._copied(node))
         if name in REDUCTIONS:
             self._refuse_single_elements(name, node)
         if name in REDUCTIONS and (lane := self._only_lane(self.numbers[node.args[0]])) is not None:
@@ -124,6 +124,16 @@ class PartsReader(Reader):
         if torch.Tag.pointwise not in node.target.tags and name not in (*CASTS, *UNARY, *BINARY):
             raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
         return self._computed(node)
+
+    def _copied(self, node: fx.Node) -> Tensor:
+        """The numbers of what is copied to a tensor; of what is written to a view, its whole has them from here on."""
+        numbers = self.numbers[node.args[1]].broadcast_to(node.meta["val"].shape)
+        if operator_of(node.target) == "copy":
+            return numbers
+        try:
+            return self.numbers[node.args[0]].copy_(numbers)
+        except RuntimeError as error:  # Its elements share their numbers.
+            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR) from error
 
     def _refuse_single_elements(self, name: str, node: fx.Node) -> None:
         """A reduction of single elements is one of more where a part is not a single element, as was assumed."""
@@ -181,7 +191,7 @@ class PartsReader(Reader):
         if name in ("view", "_unsafe_view"):  # Of numbers that may lie otherwise than the elements do.
             return args[0].reshape(args[1])
         if name in ("clone", "contiguous"):
-            return args[0]
+            return args[0].clone()
         return node.target(*args, **kwargs)
 
     def _computed(self, node: fx.Node) -> Tensor:

@@ -212,7 +212,8 @@ class Reader(RowOperators):
         source = node.args[1] if operator_of(node.target) == "copy_" else node.args[0]
         before, after = self.sample.kind(source.meta["val"].shape), self.sample.kind(value.shape)
         known = self._argument(source)
-        stretched = after == "element" and value.ndim <= len(self.sample.shape)
+        is_whole = tuple(size for size in value.shape if size > 1) == self.sample.shape
+        stretched = after == "element" and (is_whole or value.ndim <= len(self.sample.shape))
         if "spread" in (before, after) and known["kind"] in ("element", "row", "scalar"):
             return known  # Of a tensor that is repeated: it has no other dimensions, as distinct sizes tell.
         if before not in (after, "scalar") and not stretched:

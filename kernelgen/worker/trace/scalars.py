@@ -132,30 +132,30 @@ def _numbers_of(values: Sequence[Any]) -> Numbers | None:
     return next((numbers for numbers in every if numbers), None)
 
 
+def _result(function: Callable[..., Any], values: Sequence[Any]) -> Any:
+    """What a function of numbers gives for them; NotImplemented of anything else."""
+    plain = list(map(_plain, values))
+    return function(*plain) if all(isinstance(value, (int, float)) for value in plain) else NotImplemented
+
+
 def _computed(op: str, function: Callable[..., Any], *values: Any) -> Any:
     """A function of numbers, which notes how it was computed; NotImplemented of anything else."""
-    plain = [_plain(value) for value in values]
-    if not all(isinstance(value, (int, float)) for value in plain):
-        return NotImplemented
-    result = function(*plain)
-    numbers = _numbers_of(values)
+    result, numbers = _result(function, values), _numbers_of(values)
+    if result is NotImplemented:
+        return result
     if numbers is None:
         return literal(result) if isinstance(result, float) else result
     trees = list(map(_tree, values))
     is_known = None not in trees and not (isinstance(result, int) and op not in (*_OF_INTEGERS, "maximum", "minimum"))
     if not is_known and op in ("maximum", "minimum"):
-        numbers.decide(plain.index(result), values)
+        numbers.decide(list(map(_plain, values)).index(result), values)
     return numbers.noted(result, (op, *trees) if is_known else None, _origins(values))
 
 
 def _decided(function: Callable[..., Any], *values: Any) -> Any:
     """A step, which is noted; NotImplemented of others than numbers."""
-    plain = [_plain(value) for value in values]
-    if not all(isinstance(value, (int, float)) for value in plain):
-        return NotImplemented
-    outcome = function(*plain)
-    numbers = _numbers_of(values)
-    if numbers is None:
+    outcome, numbers = _result(function, values), _numbers_of(values)
+    if outcome is NotImplemented or numbers is None:
         return outcome
     numbers.decide(outcome, values)
     return numbers.noted(outcome, None, _origins(values))

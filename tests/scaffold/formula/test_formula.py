@@ -123,6 +123,12 @@ def test_numbers_that_scalars_alone_make_are_computed_once_in_double(tmp_path):
     assert traced["backward"]["computed_of"] == traced["computed_of"] == ["t", "b2"]
 
 
+def test_an_exponent_that_is_an_argument_may_be_that_of_a_root(tmp_path):
+    """PyTorch's sqrt(-inf) is NaN, and C's pow(-inf, 0.5) is not."""
+    traced = formula_of(tmp_path, "return x**e + x**y", "x: Tensor, y: Tensor, e: float = 0.5")
+    assert traced["forward"] == ["out = math::scalar_power(x, e) + math::pow(x, y);"]
+
+
 @pytest.mark.parametrize(
     ("body", "scalar", "lines"),
     [

@@ -67,6 +67,14 @@ FORMULA Number pow(Number x, Number y) {
   return std::pow(x, y);
 }
 
+// With an exponent that all elements share. PyTorch has roots then, which differ for -inf and for -0.
+template <typename Number>
+FORMULA Number scalar_power(Number x, Number y) {
+  if (y == Number(0.5)) return std::sqrt(x);
+  if (y == Number(-0.5)) return 1 / std::sqrt(x);
+  return math::pow(x, y);
+}
+
 // What Python's % gives: it has the sign of y.
 template <typename Number>
 FORMULA Number remainder(Number x, Number y) {
@@ -260,6 +268,11 @@ inline float pow(float x, float y) {
   const float result = choose(is_one, 1.0f, number);
   // As PyTorch has these exponents.
   return choose(y == 3.0f, x * x * x, choose(y == 2.0f, x * x, choose(y == 1.0f, x, result)));
+}
+
+inline float scalar_power(float x, float y) {
+  const float root = std::sqrt(x);
+  return choose(y == 0.5f, root, choose(y == -0.5f, 1.0f / root, pow(x, y)));
 }
 
 namespace detail {

@@ -129,6 +129,14 @@ FORMULA Number pow(Number x, Number y) {
   return std::pow(x, y);
 }
 
+// With an exponent that all elements share. PyTorch has roots then, which differ for -inf and for -0.
+template <typename Number>
+FORMULA Number scalar_power(Number x, Number y) {
+  if (y == Number(0.5)) return std::sqrt(x);
+  if (y == Number(-0.5)) return math::rsqrt(x);
+  return math::pow(x, y);
+}
+
 // clang-format off
 template <typename Number> FORMULA Number abs(Number x) { return std::fabs(x); }
 template <typename Number> FORMULA Number acos(Number x) { return std::acos(x); }

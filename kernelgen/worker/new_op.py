@@ -1,11 +1,14 @@
-"""Learns the shapes of a function by calls with small tensors, and says what it returns for arguments of given shapes.
+"""Holds the function of a new op: traces it, learns its shapes by calls with small tensors, and says what it returns
+for arguments of given shapes.
 
-The request has the `source` of a file, the `function` in it and its `arguments` (a schema's entry). Orders are `learn`,
-`results`, `gradients`, `bounded` and `independent`; lab/new_op/shapes.py gives them.
+The request has the `source` of a file, the `function` in it and its `arguments` (a schema's entry). Orders are `trace`,
+which lab/new_op/trace.py gives, and `learn`, `results`, `gradients`, `bounded` and `independent`, which are
+lab/new_op/shapes.py's.
 """
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,23 +28,47 @@ from kernelgen.worker.small_calls import (
     made,
     name_of,
 )
+from kernelgen.worker.trace import traced
 from kernelgen.worker.trace.function import bare, module_scope
+from kernelgen.worker.trace.refusals import RefusedError
 
 
 def work(request: dict[str, Any], emit: Emit) -> "Orders":
-    scope = module_scope()
-    try:
-        with quiet():
-            exec(compile(request["source"], "reference.py", "exec"), scope)
-    except Exception as error:
-        raise LabError(f"a {in_a_line(error)}, when its file was run") from error
-    plain = scope[request["function"]]
-    return Orders(lambda *args, **kwargs: bare(plain(*args, **kwargs)), request["arguments"])
+    return Orders(request["source"], request["function"], request["arguments"])
 
 
 class Orders:
-    def __init__(self, function: Callable[..., Any], arguments: list[dict[str, Any]]) -> None:
-        self.function, self.arguments = function, arguments
+    def __init__(self, source: str, name: str, arguments: list[dict[str, Any]]) -> None:
+        self.source, self.name, self.arguments = source, name, arguments
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        plain = self.run_file()[self.name]
+        return lambda *args, **kwargs: bare(plain(*args, **kwargs))
+
+    def run_file(self) -> dict[str, Any]:
+        """The names in the function's file.
+
+        Raises:
+            LabError: it cannot be run.
+        """
+        scope = module_scope()
+        try:
+            with quiet():
+                exec(compile(self.source, "reference.py", "exec"), scope)
+        except Exception as error:
+            raise LabError(f"a {in_a_line(error)}, when its file was run") from error
+        return scope
+
+    def trace(self, **options: Any) -> dict[str, Any]:
+        """What kernels are written from, as kernelgen/worker/trace/ says, which has the `options` too; or `refused`, a
+        phrase that names what was in the way."""
+        request = {"source": self.source, "function": self.name, "arguments": self.arguments, **options}
+        self.run_file()
+        try:
+            return traced(request)
+        except RefusedError as refused:
+            return {"refused": str(refused)}
 
     def learn(self) -> dict[str, Any]:
         """`shapes` in the language of `add-op --shapes`, and how many tensors were `returned`; or `reason`, why none

@@ -2,8 +2,9 @@
 
 import pytest
 
+from kernelgen.errors import LabError
 from kernelgen.scaffold.schema.parser import parse as parse_schema
-from kernelgen.worker import shapes
+from kernelgen.worker import new_op
 
 BATCH_NORM = """
 import torch
@@ -13,13 +14,13 @@ def op(x, mean, var, w):
 """
 
 
-def orders(source: str, schema: str) -> shapes.Orders:
+def orders(source: str, schema: str) -> new_op.Orders:
     arguments = parse_schema(schema).entry()["arguments"]
-    return shapes.work({"source": source, "function": "op", "arguments": arguments}, lambda event: None)
+    return new_op.work({"source": source, "function": "op", "arguments": arguments}, lambda event: None)
 
 
 @pytest.fixture
-def batch_norm() -> shapes.Orders:
+def batch_norm() -> new_op.Orders:
     return orders(BATCH_NORM, "(Tensor x, Tensor mean, Tensor var, Tensor w) -> Tensor")
 
 
@@ -44,3 +45,15 @@ def test_a_function_that_refuses_numbers_between_0_and_1():
     """Its results are not finite with others, and it raises with these."""
     source = "def op(x):\n    if (x > 0).all():\n        raise RuntimeError\n    return x.log()\n"
     assert orders(source, "(Tensor x) -> Tensor").bounded(call((8, 5))) == {"names": []}
+
+
+def test_what_is_not_traced_is_called_by_the_same_worker():
+    """Importing torch takes longer than what add-op has to do."""
+    product = orders("import torch\ndef op(x):\n    return torch.linalg.qr(x)[0]\n", "(Tensor x) -> Tensor")
+    assert "aten.linalg_qr" in product.trace(recipes=["pointwise"])["refused"]
+    assert product.learn()["returned"] == 1
+
+
+def test_a_file_that_cannot_be_run_is_no_fault_of_the_lab():
+    with pytest.raises(LabError, match="NameError: name 'nothing' is not defined, when its file was run"):
+        orders("nothing\n", "(Tensor x) -> Tensor").trace(recipes=["pointwise"])
