@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kernelgen import __version__, cli
+from kernelgen import __version__, caches, cli
 from kernelgen.cli import VERBS
 from tests.conftest import ROOT
 
@@ -72,7 +72,7 @@ def test_with_json_an_error_is_json_too(run, tmp_path):
     (
         (KeyboardInterrupt(), 130, "Interrupted"),
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "No space left on device: /x/y"),
-        (OSError(errno.EROFS, "Read-only file system", "/x/y"), 1, "Read-only file system: /x/y"),
+        (OSError(errno.EROFS, "Read-only file system", "/x/y"), 1, "Read-only file system: /x/y; nothing was changed."),
         (
             FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
             1,
@@ -89,6 +89,44 @@ def test_an_interrupt_or_a_disk_s_error_is_one_line(run, monkeypatch, error, cod
     assert failed.code == code
     assert message in failed.err
     assert failed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("place", ("file", "file/cache", "folder"))
+def test_a_cache_that_cannot_be_written_is_named_with_the_variable(run, monkeypatch, tmp_path, place):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
+
+    def fail(_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / place / "kernelgen" / "emulator" / "x"))
+
+    def make(_):
+        caches.folder("templates").mkdir(parents=True)
+        fail(_)
+
+    for verb, code in (("list", 1), ("fuzz", 2), ("compare", 3)):
+        monkeypatch.setattr(cli, "_dispatch", fail if place == "folder" else make)
+        failed = run(verb)
+        assert failed.code == code
+        assert f"{tmp_path / place / 'kernelgen'}; set XDG_CACHE_HOME to a folder that can be written" in failed.err
+
+
+def test_a_cache_has_a_whole_path(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert caches.folder("emulator").is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    (
+        (["--json", "list"], "kernelgen list --json"),
+        (["--project", "my ops", "build", "--json"], "kernelgen build --project 'my ops' --json"),
+        (["--quiet"], "kernelgen VERB --quiet"),
+    ),
+)
+def test_options_before_the_verb_are_answered_with_the_order(run, words, right):
+    refused = run(*words)
+    assert refused.code == 2
+    assert f"Options follow the verb: {right}" in refused.out + refused.err
 
 
 def test_a_user_without_a_home_is_given_none_of_another(run, monkeypatch):
