@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kernelgen import __version__, caches, cli
-from kernelgen.cli import VERBS
+from kernelgen.cli import VERBS, output
 from tests.conftest import ROOT
 
 
@@ -194,6 +194,15 @@ def test_a_reader_that_stops_reading_is_no_error(project, checkout):
     assert result.stdout.startswith("diff --git")
     assert "Traceback" not in result.stderr
     assert "BrokenPipe" not in result.stderr
+
+
+@pytest.mark.parametrize(("term", "after"), (("xterm", "\r\033[K"), ("dumb", "\n"), (None, "\n")))
+def test_progress_is_erased_by_terminals_that_can(monkeypatch, capsys, term, after):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", term) if term else monkeypatch.delenv("TERM", raising=False)
+    with output.progress("tracing"):
+        pass
+    assert capsys.readouterr().err == f"kernelgen: tracing …{after}"
 
 
 def test_python_m_kernelgen_is_the_same_command():
