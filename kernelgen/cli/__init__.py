@@ -39,6 +39,12 @@ VERBS = {
 }
 # Verbs whose exit code 1 is a verdict: what they end with where there is none.
 _NO_VERDICT = {"fuzz": 2, "bench": 2, "verdict": 2, "profile": 2, "compare": 3, "tune": 3}
+# What verbs need of packages that kernelgen does without otherwise, in its own environment.
+_PACKAGES = {
+    **dict.fromkeys(("bench", "compare", "verdict"), "numpy scipy"),
+    "report": "matplotlib numpy scipy",
+    "tune": "matplotlib optuna scikit-learn scipy",
+}
 # EX_SOFTWARE of sysexits.h.
 _BUG = 70
 
@@ -63,7 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     except KernelgenError as error:
-        return _fail(str(error), error.exit_code, arguments, error.details)
+        is_verdict = error.is_verdict or error.exit_code != KernelgenError.exit_code
+        code = error.exit_code if is_verdict else _without_verdict(arguments)
+        return _fail(str(error), code, arguments, error.details)
     except KeyboardInterrupt as stop:
         return _fail("Interrupted.", 128 + getattr(stop, "number", 2), arguments)
     except BrokenPipeError:
@@ -73,6 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         return _fail(_of_machine(error), _without_verdict(arguments), arguments)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and arguments[0] in _PACKAGES:
+            return _fail(_lacking(error, arguments[0]), _without_verdict(arguments), arguments)
         import traceback
 
         # Python's own exit code, 1, would mean a regression of `compare`, and a wrong result of `fuzz`.
@@ -91,6 +101,15 @@ def _open_closed_streams() -> None:
 
 def _without_verdict(arguments: list[str]) -> int:
     return _NO_VERDICT.get(arguments[0] if arguments else "", KernelgenError.exit_code)
+
+
+def _lacking(error: ModuleNotFoundError, verb: str) -> str:
+    """The sentence for a package that is not installed beside kernelgen."""
+    from importlib.util import find_spec
+
+    # The environments of `uv tool` have no pip.
+    pip = f"{sys.executable} -m pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"
+    return f"`kernelgen {verb}` needs {error.name} where kernelgen is installed; get it with: {pip} {_PACKAGES[verb]}"
 
 
 def _of_machine(error: OSError) -> str:

@@ -10,6 +10,8 @@ import pytest
 
 from kernelgen import __version__, caches, cli
 from kernelgen.cli import VERBS, output
+from kernelgen.errors import KernelgenError, UsageError
+from kernelgen.lab.ncu.profiler import FailedError
 from tests.conftest import ROOT
 
 
@@ -113,6 +115,31 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_variable(run, monkeypa
 def test_a_cache_has_a_whole_path(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     assert caches.folder("emulator").is_absolute()
+
+
+@pytest.mark.parametrize(("verb", "code"), (("bench", 2), ("verdict", 2), ("compare", 3), ("tune", 3), ("report", 1)))
+def test_a_package_that_is_not_installed_beside_kernelgen_is_no_bug(run, monkeypatch, verb, code):
+    """pipx and uv give kernelgen an environment of its own, with what it always needs alone."""
+
+    def work(_):
+        import no_such_numpy  # noqa: F401
+
+    monkeypatch.setattr(cli, "_dispatch", work)
+    failed = run(verb)
+    assert failed.code == code
+    assert (
+        f"`kernelgen {verb}` needs no_such_numpy where kernelgen is installed; get it with: {sys.executable}"
+        in failed.err
+    )
+
+
+@pytest.mark.parametrize(("error", "code"), ((KernelgenError("x"), 2), (FailedError("x"), 1), (UsageError("x"), 2)))
+def test_an_error_is_no_verdict(run, monkeypatch, error, code):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    assert run("profile").code == code
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,9 @@ def test_folders_that_cannot_be_written(monkeypatch, tmp_path):
 def test_a_driver_too_old_for_torch_where_there_is_no_toolkit():
     facts = Facts(Path(), None, {"torch": Answer({"cuda": "13.0"})})
     (finding,) = machine._driver(facts, "535.104.05")
-    assert finding.text.startswith("driver 535.104.05 is too old to run torch, which is built with CUDA 13; it takes 580")
+    assert finding.text.startswith(
+        "driver 535.104.05 is too old to run torch, which is built with CUDA 13; it takes 580"
+    )
 
 
 def test_a_compiler_without_headers(patient, examine, tmp_path, monkeypatch):

@@ -46,7 +46,7 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
 
 def _driver(facts: Facts, driver: str) -> Iterator[Finding]:
     toolkit, torch = facts["toolkit"].value, facts["torch"].value
-    major = toolkit["version"][0] if toolkit else int((torch and torch["cuda"] or "0").split(".")[0])
+    major = toolkit["version"][0] if toolkit else int(((torch and torch["cuda"]) or "0").split(".")[0])
     oldest = OLDEST_DRIVER.get(major)
     if oldest and int(driver.split(".")[0]) < oldest:
         what = f"what CUDA {major} builds" if toolkit else f"torch, which is built with CUDA {major}"
