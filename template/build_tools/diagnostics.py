@@ -45,7 +45,7 @@ def errors(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def refusal_of_the_machine(lines: Iterable[str]) -> str | None:
-    """The line that says that the machine kept a compiler from its work, such as by a full disk; None if no line does."""
+    """The line by which a compiler says what the machine refused it, such as room on the disk; None without one."""
     return next((text for line in lines if OF_THE_MACHINE.search(text := COLOUR.sub("", line).strip())), None)
 
 
