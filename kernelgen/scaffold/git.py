@@ -23,8 +23,6 @@ _NEUTRAL = {
     "LC_ALL": "C",
 }
 
-MISSING = "git is not on PATH; install it, as with `apt-get install git`."
-
 
 class GitError(KernelgenError):
     """git is not installed, or failed."""
@@ -70,7 +68,7 @@ def run(
     try:
         return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=False)
     except FileNotFoundError as error:
-        raise GitError(MISSING) from error
+        raise GitError("git is not on PATH; install it, as with `apt-get install git`.") from error
 
 
 def text(folder: Path, *arguments: str) -> str:

@@ -77,7 +77,7 @@ def recorded(answers: Mapping[str, Any]) -> Template:
 
     Raises:
         KernelgenError: this machine does not hold that version.
-        GitError: it is read from git, which is not installed.
+        GitError: git, which is to read it, is not installed or refuses the repository.
     """
     own, commit = installed(), answers.get("_commit")
     if commit is None or own.is_at(str(commit)):
@@ -92,8 +92,11 @@ def recorded(answers: Mapping[str, Any]) -> Template:
     if _RELEASE.fullmatch(str(commit)) and (cache() / str(commit)).is_dir():
         return Template(cache() / str(commit), str(commit))
     source = str(answers.get("_src_path") or "")
-    if not shutil.which("git") and any(_repositories(source, str(HOME))):
-        raise git.GitError(f"This project was stamped from template {commit}, which is read from git: {git.MISSING}")
+    for repository in _repositories(source, str(HOME) if (HOME / ".git").exists() else None):
+        try:
+            git.git(repository, "rev-parse", "--git-dir")
+        except git.GitError as error:
+            raise git.GitError(f"This project was stamped from template {commit} of {repository}: {error}") from error
     raise KernelgenError(_other_version(str(commit), source, own))
 
 

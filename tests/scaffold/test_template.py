@@ -142,6 +142,7 @@ def test_a_version_that_is_not_here_is_refused_with_the_cure(checkout, commit, c
     ),
 )
 def test_the_cure_of_another_version_can_be_typed(checkout, tmp_path, source, says):
+    git(tmp_path, "init", "--quiet")
     source = source and source.format(here=tmp_path)
     with pytest.raises(KernelgenError) as refusal:
         template.recorded({"_commit": "abc123", "_src_path": source})
@@ -154,7 +155,15 @@ def test_without_git_a_project_of_a_checkout_says_so(own_checkout, stamp, run, m
     monkeypatch.setenv("PATH", str(tmp_path))
     refused = run(verb, "--project", folder)
     assert refused.code == 1
-    assert "is read from git: git is not on PATH; install it" in refused.err
+    assert f"of {own_checkout}: git is not on PATH; install it" in refused.err
+
+
+def test_a_template_that_git_refuses_to_read_says_so(checkout, tmp_path, monkeypatch):
+    (tmp_path / "template").mkdir()
+    git(tmp_path / "template", "init", "--quiet")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(KernelgenError, match=r"dubious ownership in repository .*; allow it: git config"):
+        template.recorded({"_commit": "v7.0", "_src_path": str(tmp_path / "template")})
 
 
 def test_two_at_once_fill_the_cache_together(own_checkout, monkeypatch, tmp_path):
