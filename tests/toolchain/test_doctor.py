@@ -46,7 +46,7 @@ def test_text_shows_each_finding_with_its_cure(patient, run, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     result = run("doctor", "--python", sys.executable)
     assert "the C++ compiler 'no-such-compiler' was not found" in result.out
-    assert "-> apt-get install g++" in result.out
+    assert "-> unset CXX, or set it to a compiler that is installed" in result.out
     assert result.out.endswith("No build would succeed.\n")
     assert result.code == 1
 
@@ -119,13 +119,6 @@ def test_a_compiler_of_conda_too_new_for_nvcc(patient, examine, tmp_path, monkey
     monkeypatch.setenv("CXX", str(script(tmp_path / "x86_64-conda-linux-gnu-g++", text)))
     findings, _ = examine()
     assert findings["host compiler"]["cure"].startswith("conda install 'gxx<")
-
-
-def test_a_compiler_that_cxx_names_and_nobody_installed(patient, examine, monkeypatch):
-    monkeypatch.setenv("CXX", "x86_64-conda-linux-gnu-c++")
-    findings, code = examine()
-    assert findings["compiler"]["cure"] == "unset CXX, or set it to a compiler that is installed"
-    assert code == 1
 
 
 def test_folders_that_cannot_be_written(monkeypatch, tmp_path):
