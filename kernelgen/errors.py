@@ -8,6 +8,8 @@ class KernelgenError(Exception):
     """kernelgen cannot do what it was asked to. `details` is what --json says beside the message."""
 
     exit_code = 1
+    # Whether the exit code is a verdict on what was judged, and not for want of one.
+    is_verdict = False
 
     def __init__(self, message: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)

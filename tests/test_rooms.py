@@ -22,7 +22,7 @@ ROOMS = {
     "worker": set(),
 }
 # Modules beside the rooms, which all may import; a worker only what it shares with the host.
-SHARED_WITH_WORKER = {"cores", "errors", "process_tree", "protocol"}
+SHARED_WITH_WORKER = {"caches", "cores", "errors", "process_tree", "protocol"}
 SHARED = SHARED_WITH_WORKER | {"files"}
 # Modules that take a noticeable time to import.
 HEAVY = (

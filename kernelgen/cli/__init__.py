@@ -5,6 +5,7 @@ Only the module of the verb that was typed is imported.
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,7 +13,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from kernelgen import __version__
+from kernelgen import __version__, caches
 from kernelgen.errors import KernelgenError, UsageError
 from kernelgen.scaffold.lock import interruptible
 
@@ -35,6 +36,14 @@ VERBS = {
     "doctor": ("check what a build needs here, and say what cures what is wrong", "kernelgen.cli.doctor"),
     "env": ("print the variables that a build uses, for a shell or a container", "kernelgen.cli.env"),
     "help": ("print a page of documentation, or list them", "kernelgen.cli.help"),
+}
+# Verbs whose exit code 1 is a verdict: what they end with where there is none.
+_NO_VERDICT = {"fuzz": 2, "bench": 2, "verdict": 2, "profile": 2, "compare": 3, "tune": 3}
+# What verbs need of packages that kernelgen does without otherwise, in its own environment.
+_PACKAGES = {
+    **dict.fromkeys(("bench", "compare", "verdict"), "numpy scipy"),
+    "report": "matplotlib numpy scipy",
+    "tune": "matplotlib optuna scikit-learn scipy",
 }
 # EX_SOFTWARE of sysexits.h.
 _BUG = 70
@@ -60,20 +69,20 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     except KernelgenError as error:
-        return _fail(str(error), error.exit_code, arguments, error.details)
+        is_verdict = error.is_verdict or error.exit_code != KernelgenError.exit_code
+        code = error.exit_code if is_verdict else _without_verdict(arguments)
+        return _fail(str(error), code, arguments, error.details)
     except KeyboardInterrupt as stop:
         return _fail("Interrupted.", 128 + getattr(stop, "number", 2), arguments)
     except BrokenPipeError:
         # The reader has closed the pipe; Python would complain of it once more while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return _without_verdict(arguments)
     except OSError as error:
-        if "temporary directory" in str(error):
-            return _fail(f"{error.strerror}; set TMPDIR to a folder that can be written and has room.", 1, arguments)
-        # Standard output has no name: what failed then is the report, not the work.
-        where = f": {error.filename}; nothing was changed" if error.filename else "; the output is incomplete"
-        return _fail(f"{error.strerror or error}{where}.", 1, arguments)
+        return _fail(_of_machine(error), _without_verdict(arguments), arguments)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and arguments[0] in _PACKAGES:
+            return _fail(_lacking(error, arguments[0]), _without_verdict(arguments), arguments)
         import traceback
 
         # Python's own exit code, 1, would mean a regression of `compare`, and a wrong result of `fuzz`.
@@ -90,6 +99,31 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
+def _without_verdict(arguments: list[str]) -> int:
+    return _NO_VERDICT.get(arguments[0] if arguments else "", KernelgenError.exit_code)
+
+
+def _lacking(error: ModuleNotFoundError, verb: str) -> str:
+    """The sentence for a package that is not installed beside kernelgen."""
+    from importlib.util import find_spec
+
+    # The environments of `uv tool` have no pip.
+    pip = f"{sys.executable} -m pip install" if find_spec("pip") else f"uv pip install --python {sys.executable}"
+    return f"`kernelgen {verb}` needs {error.name} where kernelgen is installed; get it with: {pip} {_PACKAGES[verb]}"
+
+
+def _of_machine(error: OSError) -> str:
+    """The sentence for what the system refused."""
+    if "temporary directory" in str(error):
+        return f"{error.strerror}; set TMPDIR to a folder that can be written and has room."
+    what = error.strerror or str(error)
+    if error.filename is None:
+        # Standard output has no name: what failed then is the report, not the work.
+        return f"{what}; the output is incomplete."
+    cure = caches.cure(error.filename) if isinstance(error.filename, str | bytes) else ""
+    return f"{what}: {error.filename}; {cure or 'nothing was changed'}."
+
+
 def _dispatch(arguments: list[str]) -> int:
     verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if verb in ("-h", "--help"):
@@ -99,10 +133,19 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"kernelgen {__version__}")
         return 0
     if verb not in VERBS:
+        if verb.startswith("-"):
+            raise UsageError(_misplaced(arguments))
         from kernelgen.scaffold.names import did_you_mean
 
         raise UsageError(f"There is no verb {verb!r}. {did_you_mean(verb, VERBS)} See `kernelgen --help`.")
     return import_module(VERBS[verb][1]).run(rest)
+
+
+def _misplaced(arguments: list[str]) -> str:
+    """What to type where options come before the verb."""
+    verb = next((word for word in arguments if word in VERBS), "VERB")
+    rest = [word for word in arguments if word != verb]
+    return f"Options follow the verb: {shlex.join(['kernelgen', verb, *rest])}"
 
 
 def _help() -> str:

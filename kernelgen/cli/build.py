@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelgen.cli import emulated
@@ -94,9 +93,8 @@ def _wheel(build: Build, as_json: bool) -> int:
 def _parser() -> Parser:
     parser = Parser("build", "Compile what changed of a project's ops, in place.")
     parser.add_project()
-    text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own if it has torch)"
-    parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)
-    text = "emulated: the CUDA sources for an emulated GPU, into build/emulated-GPU; needs no toolkit and no GPU"
+    parser.add_python()
+    text = "emulated: the CUDA sources for an emulated GPU, into build/emulated-GPU; needs CUDA's headers alone"
     parser.add_argument("--device", choices=(emulated.DEVICE,), help=text)
     emulated.add_gpu(parser)
     text = "CUDA architectures, such as '8.0;9.0a', Hopper, native or all (default: the project's)"

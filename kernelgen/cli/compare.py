@@ -33,10 +33,6 @@ def run(arguments: list[str]) -> int:
         comparison = _revisions(options) if options.against else _files(options)
     except KernelgenError as error:
         raise NotComparedError(str(error)) from error
-    except ModuleNotFoundError as error:
-        raise NotComparedError(
-            f"Comparing needs {error.name}; install it with: {sys.executable} -m pip install scipy"
-        ) from error
     _print(comparison, options)
     return comparison.exit_code
 

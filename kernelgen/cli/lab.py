@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli.emulated import DEVICE, add_gpu, measures_time
@@ -23,8 +22,7 @@ def add_options(parser: Parser, *, ops: str | int = "*", emulated: bool = False)
     text = "the op" if ops == 1 else "the ops (default: all that have a lab.py)"
     parser.add_argument("ops", nargs=ops, metavar="OP", help=text)
     parser.add_project()
-    text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own if it has torch)"
-    parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)
+    parser.add_python()
     text = "where to run (default: cuda where there is a GPU, else cpu)"
     if emulated:
         parser.add_argument("--device", choices=("cpu", "cuda", DEVICE), help=text)

@@ -1,6 +1,7 @@
 """The output of verbs that write: a diff, the files they changed, or a JSON object."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,14 +18,15 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Show a line at a terminal for as long as something takes."""
+    """Show a line at a terminal for as long as something takes; one that cannot erase it keeps it."""
     shown = sys.stderr.isatty()
+    erases = os.environ.get("TERM", "dumb") != "dumb"
     if shown:
-        print(f"kernelgen: {text} …", file=sys.stderr, end="", flush=True)
+        print(f"kernelgen: {text} …", file=sys.stderr, end="" if erases else "\n", flush=True)
     try:
         yield
     finally:
-        if shown:
+        if shown and erases:
             print("\r\033[K", file=sys.stderr, end="", flush=True)
 
 

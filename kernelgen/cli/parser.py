@@ -44,6 +44,10 @@ class Parser(argparse.ArgumentParser):
         text = "the project, or a folder inside it (default: the current folder)"
         self.add_argument("--project", type=Path, default=Path(), metavar="DIR", help=text)
 
+    def add_python(self) -> None:
+        text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own or conda's if it has torch)"
+        self.add_argument("--python", type=Path, metavar="PYTHON", help=text)
+
     def add_json(self) -> None:
         self.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 

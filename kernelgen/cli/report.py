@@ -2,12 +2,10 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernelgen.cli.parser import Parser
-from kernelgen.errors import KernelgenError
 
 if TYPE_CHECKING:
     from kernelgen.lab.report.collect import Material
@@ -16,12 +14,8 @@ if TYPE_CHECKING:
 def run(arguments: list[str]) -> int:
     options = _options(arguments)
     material, title, folder = _gather(options)
-    try:
-        from kernelgen.lab.report import page
-    except ModuleNotFoundError as error:
-        raise KernelgenError(
-            f"Drawing needs {error.name}; install it with: {sys.executable} -m pip install matplotlib"
-        ) from error
+    from kernelgen.lab.report import page
+
     written = page.write(material, options.title or title, folder)
     if options.json:
         print(

@@ -32,8 +32,7 @@ class Target:
 
 def add_options(parser: Parser) -> None:
     parser.add_project()
-    text = "the project's Python (default: $VIRTUAL_ENV's, .venv's, or kernelgen's own if it has torch)"
-    parser.add_argument("--python", type=Path, metavar="PYTHON", help=text)
+    parser.add_python()
 
 
 def find(options: argparse.Namespace, scratch: Path) -> Target:

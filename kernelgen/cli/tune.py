@@ -41,10 +41,6 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         note("the trials that were done are kept; go on with --resume")
         raise
-    except ModuleNotFoundError as error:
-        raise TuningError(
-            f"Tuning needs {error.name}; install it with: {sys.executable} -m pip install optuna scikit-learn scipy"
-        ) from error
 
 
 @contextmanager

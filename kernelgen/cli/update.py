@@ -41,8 +41,7 @@ def run(arguments: list[str]) -> int:
         if options.finish or options.abort:
             return _end(home.root, options)
         unfinished.check(home.root)
-        output.note(f"Merging the template into {home.root} …")
-        update = plan.plan(home, options.to, new.read_data(options.data, None))
+        update = plan.plan(home, options.to, new.read_data(options.data, None), output.note)
         return _finish(update, options)
 
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from kernelgen import caches
 from kernelgen.emulator.lock import locked
 
 
 def cache_folder() -> Path:
     """In the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "emulator"
+    return caches.folder("emulator")
 
 
 def remove_unused(cache: Path, days: int = 7) -> None:

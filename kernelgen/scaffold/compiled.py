@@ -16,7 +16,7 @@ from typing import Any
 from jinja2.bccache import bc_magic
 from jinja2.sandbox import SandboxedEnvironment
 
-from kernelgen.scaffold import template
+from kernelgen import caches
 
 # What the cache holds is compiled again after so many days, and removed, so that old versions of templates go.
 _DAYS = 30
@@ -48,7 +48,7 @@ def folder() -> Path:
     Raises:
         RuntimeError: the user has no home.
     """
-    return template.cache().with_name("compiled-templates")
+    return caches.folder("compiled-templates")
 
 
 def _read(key: str) -> CodeType | None:

@@ -83,13 +83,15 @@ def read_data(pairs: list[str], file: Path | None) -> dict[str, Any]:
     """The answers of a YAML file, overridden by the command line's name=value pairs.
 
     Raises:
-        UsageError: a pair has no '=', or the file is not a YAML mapping.
+        UsageError: a pair has no '=' or is no UTF-8, or the file is not a YAML mapping.
     """
     data = _read_file(file) if file else {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"--data takes name=value, not {pair!r}.")
+        if any("\ud800" <= character <= "\udfff" for character in pair):  # Bytes that Python could not decode.
+            raise UsageError(f"--data takes text in UTF-8, not {os.fsencode(pair)!r}.")
         data[name.strip()] = value
     return data
 

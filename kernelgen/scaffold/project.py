@@ -119,6 +119,8 @@ def writing(start: Path, unmerged: bool = False) -> Iterator[Project]:
 
 
 def _root(start: Path) -> Path:
+    if not start.exists():
+        raise UsageError(f"There is no folder {start}; name a project with --project.")
     start = start.resolve()
     for folder in (start, *start.parents):
         if (folder / template.ANSWERS_FILE).is_file() or (folder / journal.FOLDER / "journal").is_dir():
@@ -135,8 +137,6 @@ def _open(root: Path, start: Path) -> Project:
                 "package: kernelgen update --data package_name=NAME"
             )
         return home
-    if not start.exists():
-        raise UsageError(f"There is no folder {start}.")
     raise KernelgenError(
         f"{start.resolve()} is not inside a kernelgen project (no {template.ANSWERS_FILE} there or above); "
         "change into a project, name it with --project, or stamp one with `kernelgen new DIR`."

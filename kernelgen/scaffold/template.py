@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from kernelgen import __version__
+from kernelgen import __version__, caches
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold import git
 
@@ -24,6 +24,7 @@ HOME = _BUNDLED if _BUNDLED.is_dir() else _PACKAGE.parent
 
 ANSWERS_FILE = ".copier-answers.yml"
 _RELEASE = re.compile(r"v\d[\w.]*")
+_SHORT = {"gh:": "https://github.com/{}.git", "gl:": "https://gitlab.com/{}.git"}
 # Copier takes these for git addresses; any other needs `git+` in front.
 _GIT_ADDRESS = re.compile(r"^(git@|git://|git\+|https://github\.com/|https://gitlab\.com/)|\.git$")
 
@@ -76,6 +77,7 @@ def recorded(answers: Mapping[str, Any]) -> Template:
 
     Raises:
         KernelgenError: this machine does not hold that version.
+        GitError: git, which is to read it, is not installed or refuses the repository.
     """
     own, commit = installed(), answers.get("_commit")
     if commit is None or own.is_at(str(commit)):
@@ -89,7 +91,13 @@ def recorded(answers: Mapping[str, Any]) -> Template:
             return Template(extract(repository, full_hash), str(commit), answers.get("_src_path"))
     if _RELEASE.fullmatch(str(commit)) and (cache() / str(commit)).is_dir():
         return Template(cache() / str(commit), str(commit))
-    raise KernelgenError(_other_version(str(commit), answers.get("_src_path"), own))
+    source = str(answers.get("_src_path") or "")
+    for repository in _repositories(source, str(HOME) if (HOME / ".git").exists() else None):
+        try:
+            git.git(repository, "rev-parse", "--git-dir")
+        except git.GitError as error:
+            raise git.GitError(f"This project was stamped from template {commit} of {repository}: {error}") from error
+    raise KernelgenError(_other_version(str(commit), source, own))
 
 
 def remember(template: Template) -> None:
@@ -172,14 +180,23 @@ def local(place: str) -> Path | None:
     return folder if folder.is_absolute() else None
 
 
+def url(place: str) -> str:
+    """An address as git and pip take it, of one as copier records it."""
+    for short, long in _SHORT.items():
+        if place.startswith(short):
+            return long.format(place.removeprefix(short).removesuffix(".git"))
+    bare = place.removeprefix("git+")
+    return folder.as_uri() if (folder := local(place)) and not bare.startswith("file:") else bare
+
+
 def mirror(place: str) -> Path:
     """Where the cache holds a copy of the repository at an address, if an update has fetched it."""
-    return cache().with_name("repositories") / hashlib.sha256(place.encode()).hexdigest()[:20]
+    return caches.folder("repositories") / hashlib.sha256(place.encode()).hexdigest()[:20]
 
 
 def cache() -> Path:
     """The folder of the templates that were unpacked, by their commits."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "kernelgen", "templates")
+    return caches.folder("templates")
 
 
 def resolve(repository: Path, commit: str) -> str | None:
@@ -214,10 +231,21 @@ def extract(repository: Path, commit: str) -> Path:
     return place
 
 
-def _other_version(commit: str, source: str | None, own: Template) -> str:
+def _other_version(commit: str, source: str, own: Template) -> str:
+    """Why the version that a project was stamped from is not here, and what cures it."""
+    stamped = f"This project was stamped from template {commit}"
     release = re.fullmatch(r"v(\d[\w.]*)", commit)
-    cure = f"kernelgen=={release[1]}" if release else f"kernelgen @ git+{source or '…'}@{commit}"
+    if not source:
+        install = f"; or install that version: pip install 'kernelgen=={release[1]}'" if release else "."
+        return (
+            f"{stamped}, and this kernelgen holds {own.commit}. Write the address of kernelgen's repository into "
+            f"{ANSWERS_FILE}, in a line `_src_path: git+https://…/kernelgen.git`, then run `kernelgen update`{install}"
+        )
+    if (folder := local(source)) and not folder.is_dir():
+        return f"{stamped} of {folder}, which is not there; write its address into `_src_path` of {ANSWERS_FILE}."
+    address = re.sub(r"^git@([^:/]+):", r"ssh://git@\1/", url(source))
+    cure = f"kernelgen=={release[1]}" if release else f"kernelgen @ git+{address}@{commit}"
     return (
-        f"This project was stamped from template {commit}, and this kernelgen holds {own.commit}. "
+        f"{stamped}, and this kernelgen holds {own.commit}. "
         f"Update the project with `kernelgen update`, or install that version: pip install '{cure}'"
     )

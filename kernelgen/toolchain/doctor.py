@@ -44,6 +44,6 @@ def _gather(root: Path, tools: Path, chosen: Path | str) -> tuple[Facts, list[Fi
     except OlderLayoutError as problem:
         return Facts(root, None, {}), [error("build_tools", str(problem), "kernelgen update", stops="cpu")]
     except KernelgenError as problem:
-        cure = "python3 -m venv .venv && .venv/bin/pip install --group dev, or name one with --python"
+        cure = "python3 -m venv .venv && .venv/bin/pip install --group dev, or name another with --python"
         return Facts(root, None, {}), [error("python", str(problem), cure, stops="cpu")]
     return gathered, list(python.check(gathered))

@@ -11,7 +11,7 @@ from kernelgen.errors import KernelgenError, UsageError
 
 def find_python(root: Path, chosen: Path | None = None) -> Path:
     """The Python of the project at `root`: `chosen`, or the one of the active environment, of the nearest .venv,
-    or kernelgen's own if it has torch.
+    kernelgen's own if it has torch, or that of the active conda environment if that has.
 
     Raises:
         UsageError: `chosen` is not there.
@@ -26,11 +26,20 @@ def find_python(root: Path, chosen: Path | None = None) -> Path:
             return python
     if find_spec("torch"):
         return Path(sys.executable)
+    if python := _with_torch_in_conda():
+        return python
     raise KernelgenError(
         f"No Python with torch was found for {root}. Make one there: "
         "python -m venv .venv && .venv/bin/pip install --group dev "
-        "(or, with uv: uv venv && uv pip install --group dev), or name one with --python."
+        "(or, with uv: uv venv && uv pip install --group dev); or activate the environment that has it."
     )
+
+
+def _with_torch_in_conda() -> Path | None:
+    """conda's base environment is often active, and seldom meant, so it has to hold torch."""
+    environment = Path(os.environ.get("CONDA_PREFIX") or os.devnull)
+    has_torch = any(environment.glob("lib/python3.*/site-packages/torch"))
+    return _inside(environment) if has_torch else None
 
 
 def _environments(root: Path) -> Iterator[Path]:

@@ -13,22 +13,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cache
 from itertools import chain, cycle
 from itertools import count as counter
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
 
+from kernelgen import caches
 from kernelgen.errors import LabError
 from kernelgen.worker.calls import CALLS, MOST_ENUMERATED, is_for
 from kernelgen.worker.inputs import ALIASES, FAR_ROWS, LAYOUTS, VALUES, count_differentiable, work_of
 from kernelgen.worker.op import RESERVED, Op, dtype_name
 
 # Where hypothesis keeps its files; by default it would make a folder in the project.
-os.environ.setdefault(
-    "HYPOTHESIS_STORAGE_DIRECTORY",
-    str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernelgen" / "hypothesis"),
-)
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(caches.folder("hypothesis")))
 
 Case = dict[str, Any]
 

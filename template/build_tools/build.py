@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from . import snapshot, variant
 from .configuration import Configuration, read_configuration
-from .diagnostics import errors
+from .diagnostics import errors, refusal_of_the_machine
 from .lock import locked
 from .messages import BuildError, Note
 from .project import Project
@@ -61,7 +61,9 @@ def build(
         command += libraries(request, configuration, backends)
         failed, lines = run_ninja(command, configuration.cache, lock, quiet=quiet)
         if failed:
-            raise BuildError("the native build failed; the compiler's messages are above.", errors(lines))
+            reason = refusal_of_the_machine(lines)
+            text = f": {reason}" if reason else "; the compiler's messages are above."
+            raise BuildError(f"the native build failed{text}", errors(lines))
         built = [path for path in outputs if snapshot.state(Path(path)) != before[path]]
     return Report(configuration, built)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +20,11 @@ PATTERNS = (
     re.compile(r".*?(?P<message>undefined reference to .*|multiple definition of .*)"),
 )
 FAILED = re.compile(r"FAILED: (?:\[code=\d+\] )?(?P<object>\S+)")
+# A disk that is full or read-only, a folder of another user, and memory that ran out.
+OF_THE_MACHINE = re.compile(
+    "|".join(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOMEM)))
+    + "|Killed signal terminated program|virtual memory exhausted"
+)
 COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 
 
@@ -35,6 +42,11 @@ def errors(lines: Iterable[str]) -> list[dict[str, Any]]:
             if error not in listed:
                 listed.append(error)
     return listed
+
+
+def refusal_of_the_machine(lines: Iterable[str]) -> str | None:
+    """The line by which a compiler says what the machine refused it, such as room on the disk; None without one."""
+    return next((text for line in lines if OF_THE_MACHINE.search(text := COLOUR.sub("", line).strip())), None)
 
 
 def _place(groups: dict[str, str | None]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import sys
 
 import pytest
 
-from kernelgen import __version__, cli
-from kernelgen.cli import VERBS
+from kernelgen import __version__, caches, cli
+from kernelgen.cli import VERBS, output
+from kernelgen.errors import KernelgenError, UsageError
+from kernelgen.lab.ncu.profiler import FailedError
 from tests.conftest import ROOT
 
 
@@ -72,7 +74,7 @@ def test_with_json_an_error_is_json_too(run, tmp_path):
     (
         (KeyboardInterrupt(), 130, "Interrupted"),
         (OSError(errno.ENOSPC, "No space left on device", "/x/y"), 1, "No space left on device: /x/y"),
-        (OSError(errno.EROFS, "Read-only file system", "/x/y"), 1, "Read-only file system: /x/y"),
+        (OSError(errno.EROFS, "Read-only file system", "/x/y"), 1, "Read-only file system: /x/y; nothing was changed."),
         (
             FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
             1,
@@ -89,6 +91,69 @@ def test_an_interrupt_or_a_disk_s_error_is_one_line(run, monkeypatch, error, cod
     assert failed.code == code
     assert message in failed.err
     assert failed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("place", ("file", "file/cache", "folder"))
+def test_a_cache_that_cannot_be_written_is_named_with_the_variable(run, monkeypatch, tmp_path, place):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / place))
+
+    def fail(_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / place / "kernelgen" / "emulator" / "x"))
+
+    def make(_):
+        caches.folder("templates").mkdir(parents=True)
+        fail(_)
+
+    for verb, code in (("list", 1), ("fuzz", 2), ("compare", 3)):
+        monkeypatch.setattr(cli, "_dispatch", fail if place == "folder" else make)
+        failed = run(verb)
+        assert failed.code == code
+        assert f"{tmp_path / place / 'kernelgen'}; set XDG_CACHE_HOME to a folder that can be written" in failed.err
+
+
+def test_a_cache_has_a_whole_path(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    assert caches.folder("emulator").is_absolute()
+
+
+@pytest.mark.parametrize(("verb", "code"), (("bench", 2), ("verdict", 2), ("compare", 3), ("tune", 3), ("report", 1)))
+def test_a_package_that_is_not_installed_beside_kernelgen_is_no_bug(run, monkeypatch, verb, code):
+    """pipx and uv give kernelgen an environment of its own, with what it always needs alone."""
+
+    def work(_):
+        import no_such_numpy  # noqa: F401
+
+    monkeypatch.setattr(cli, "_dispatch", work)
+    failed = run(verb)
+    assert failed.code == code
+    assert (
+        f"`kernelgen {verb}` needs no_such_numpy where kernelgen is installed; get it with: {sys.executable}"
+        in failed.err
+    )
+
+
+@pytest.mark.parametrize(("error", "code"), ((KernelgenError("x"), 2), (FailedError("x"), 1), (UsageError("x"), 2)))
+def test_an_error_is_no_verdict(run, monkeypatch, error, code):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    assert run("profile").code == code
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    (
+        (["--json", "list"], "kernelgen list --json"),
+        (["--project", "my ops", "build", "--json"], "kernelgen build --project 'my ops' --json"),
+        (["--quiet"], "kernelgen VERB --quiet"),
+    ),
+)
+def test_options_before_the_verb_are_answered_with_the_order(run, words, right):
+    refused = run(*words)
+    assert refused.code == 2
+    assert f"Options follow the verb: {right}" in refused.out + refused.err
 
 
 def test_a_user_without_a_home_is_given_none_of_another(run, monkeypatch):
@@ -156,6 +221,15 @@ def test_a_reader_that_stops_reading_is_no_error(project, checkout):
     assert result.stdout.startswith("diff --git")
     assert "Traceback" not in result.stderr
     assert "BrokenPipe" not in result.stderr
+
+
+@pytest.mark.parametrize(("term", "after"), (("xterm", "\r\033[K"), ("dumb", "\n"), (None, "\n")))
+def test_progress_is_erased_by_terminals_that_can(monkeypatch, capsys, term, after):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", term) if term else monkeypatch.delenv("TERM", raising=False)
+    with output.progress("tracing"):
+        pass
+    assert capsys.readouterr().err == f"kernelgen: tracing …{after}"
 
 
 def test_python_m_kernelgen_is_the_same_command():

@@ -116,6 +116,7 @@ def test_every_folder_name_has_default_names(checkout, run, tmp_path, name, proj
         ("licence=MIT", "Did you mean license?"),
         ("reserved_names=[]", "There is no question 'reserved_names'"),
         ("license", "--data takes name=value"),
+        ("author=\udcff", r"--data takes text in UTF-8, not b'author=\xff'"),
         ("ops=[{name: ../x, recipe: elementwise}]", "Each of `ops` needs"),
         ("ops=[{name: a, recipe: nope}]", "There is no recipe 'nope'"),
         ("ops=[{name: class, recipe: elementwise}]", "is reserved in"),

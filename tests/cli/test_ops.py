@@ -58,9 +58,11 @@ def test_a_package_whose_folder_was_renamed_is_missed(project, run, verb):
     assert tree(project) == before
 
 
-def test_a_project_that_is_not_there(run, tmp_path):
-    refused = run("list", "--project", tmp_path / "nowhere")
-    assert (refused.code, refused.err) == (2, f"kernelgen: There is no folder {tmp_path / 'nowhere'}.\n")
+def test_a_project_that_is_not_there(project, run, tmp_path):
+    for folder in (tmp_path / "nowhere", project / "misspelt"):
+        refused = run("list", "--project", folder)
+        assert refused.code == 2
+        assert refused.err == f"kernelgen: There is no folder {folder}; name a project with --project.\n"
 
 
 def test_what_to_do_next_holds_for_the_folder_one_is_in(project, run, monkeypatch):

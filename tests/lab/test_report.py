@@ -214,7 +214,7 @@ def test_without_matplotlib(files, run, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     result = run("report", *files)
     assert result.code == 1
-    assert "Drawing needs matplotlib; install it with" in result.err
+    assert "`kernelgen report` needs matplotlib where kernelgen is installed; get it with" in result.err
 
 
 # ---- The page -------------------------------------------------------------------------------------------------

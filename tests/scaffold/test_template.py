@@ -129,6 +129,43 @@ def test_a_version_that_is_not_here_is_refused_with_the_cure(checkout, commit, c
     assert "kernelgen update" in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "says"),
+    (
+        ("git+https://example.com/k", "pip install 'kernelgen @ git+https://example.com/k@abc123'"),
+        ("gh:someone/k", "git+https://github.com/someone/k.git@abc123"),
+        ("git@example.com:a/k.git", "git+ssh://git@example.com/a/k.git@abc123"),
+        ("{here}", "git+file://{here}@abc123"),
+        ("file://{here}", "git+file://{here}@abc123"),
+        ("{here}/gone", "{here}/gone, which is not there; write its address into `_src_path`"),
+        (None, "in a line `_src_path: git+https://…/kernelgen.git`, then run `kernelgen update`."),
+    ),
+)
+def test_the_cure_of_another_version_can_be_typed(checkout, tmp_path, source, says):
+    git(tmp_path, "init", "--quiet")
+    source = source and source.format(here=tmp_path)
+    with pytest.raises(KernelgenError) as refusal:
+        template.recorded({"_commit": "abc123", "_src_path": source})
+    assert says.format(here=tmp_path) in str(refusal.value)
+
+
+@pytest.mark.parametrize("verb", ("list", "diff"))
+def test_without_git_a_project_of_a_checkout_says_so(own_checkout, stamp, run, monkeypatch, tmp_path, verb):
+    folder = stamp("elementwise")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refused = run(verb, "--project", folder)
+    assert refused.code == 1
+    assert f"of {own_checkout}: git is not on PATH; install it" in refused.err
+
+
+def test_a_template_that_git_refuses_to_read_says_so(checkout, tmp_path, monkeypatch):
+    (tmp_path / "template").mkdir()
+    git(tmp_path / "template", "init", "--quiet")
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(KernelgenError, match=r"dubious ownership in repository .*; allow it: git config"):
+        template.recorded({"_commit": "v7.0", "_src_path": str(tmp_path / "template")})
+
+
 def test_two_at_once_fill_the_cache_together(own_checkout, monkeypatch, tmp_path):
     import os
 

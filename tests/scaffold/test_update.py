@@ -113,6 +113,7 @@ def test_a_dirty_tree_is_refused(grown, run):
     refused = run("update", "--project", grown)
     assert refused.code == 1
     assert "uncommitted changes" in refused.err
+    assert "Merging" not in refused.err
 
 
 def test_a_project_without_git_is_refused(own_checkout, stamp, run):

@@ -241,6 +241,18 @@ def disk_full(bench):
     return bench.build(USE_CUDA="0")
 
 
+@row("is no folder that you can write to, and nvcc writes there")
+def temporary_folder_gone(bench):
+    return bench.doctor(TMPDIR=str(bench.scratch / "gone"))
+
+
+@row("set XDG_CACHE_HOME to a folder that can be written")
+def cache_unwritable(bench):
+    (bench.scratch / "file").touch()
+    cache = str(bench.scratch / "file")
+    return bench.kernelgen("fuzz", "elementwise", "--device", "emulated", XDG_CACHE_HOME=cache)
+
+
 @row("Permission denied")
 def project_read_only(bench):
     bench.append(OP / "cpu.cpp", "// Edited.")

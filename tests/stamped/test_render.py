@@ -5,12 +5,13 @@ import py_compile
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 import yaml
 
-from .conftest import EVERY_OP, blank, stamp
+from .conftest import EVERY_OP, REPOSITORY, blank, stamp
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -109,6 +110,25 @@ def test_configuration_parses(project):
             stamped = configuration["description"] if name == "description" else configuration["authors"][0]["name"]
             assert stamped == answers[name]
     assert (root / "LICENSE").exists() == (answers.get("license") != "none")
+
+
+@pytest.mark.parametrize("workflow", ("gpu", "emulated"))
+def test_a_workflow_installs_the_kernelgen_of_the_record(workflow, tmp_path, monkeypatch, capsys):
+    text = (REPOSITORY / "template" / ".github" / "workflows" / f"{workflow}.yml.jinja").read_text()
+    code = textwrap.dedent(text.split("<<'EOF'\n")[1].split("          EOF\n")[0])
+    monkeypatch.chdir(tmp_path)
+    for source, installed in (
+        ("https://example.com/k.git", "https://example.com/k.git"),
+        ("git+https://example.com/k", "https://example.com/k"),
+        ("gh:someone/k", "https://github.com/someone/k"),
+    ):
+        Path(".copier-answers.yml").write_text(yaml.safe_dump({"_commit": "v1", "_src_path": source}))
+        exec(code, {})
+        assert capsys.readouterr().out == f"kernelgen[lab] @ git+{installed}@v1\n"
+    for answers in ({"_commit": "v1", "_src_path": "/home/ann/kernelgen"}, {"_commit": "v1"}):
+        Path(".copier-answers.yml").write_text(yaml.safe_dump(answers))
+        with pytest.raises(SystemExit, match="names no repository that this job can reach"):
+            exec(code, {})
 
 
 def test_text_files_end_in_one_newline_and_no_blanks(project):

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 
 import pytest
-from build_tools.diagnostics import errors
+from build_tools.diagnostics import errors, refusal_of_the_machine
 
 OUTPUT = """[1/4] c++  src/demo/ops/op/cpu.cpp
 FAILED: [code=1] build/release/op/cpu.cpp.o
@@ -42,6 +42,19 @@ def test_the_errors_of_each_compiler_are_read():
 
 def lines(text: str) -> list[dict]:
     return errors(text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize(
+    "line",
+    (
+        "/tmp/x.s: Fatal error: can't write 49 bytes to section .text of x.o: 'No space left on device'",
+        "g++: fatal error: Killed signal terminated program cc1plus",
+        "/usr/bin/ld: cannot open output file _cpu.so: Permission denied",
+    ),
+)
+def test_what_the_machine_refused_is_no_error_of_a_source(line):
+    assert refusal_of_the_machine(["[1/2] c++  cpu.cpp\n", f"\x1b[31m{line}\x1b[0m\n", "ninja: stopped\n"]) == line
+    assert refusal_of_the_machine(OUTPUT.splitlines(keepends=True)) is None
 
 
 def test_an_error_that_is_printed_twice_is_listed_once():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kernelgen.toolchain.checks import machine
-from kernelgen.toolchain.facts import Facts
+from kernelgen.toolchain.facts import Answer, Facts
 from kernelgen.toolchain.finding import builds, error, exit_code, ok
 from tests.toolchain.conftest import script, without_cuda
 
@@ -46,7 +46,7 @@ def test_text_shows_each_finding_with_its_cure(patient, run, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     result = run("doctor", "--python", sys.executable)
     assert "the C++ compiler 'no-such-compiler' was not found" in result.out
-    assert "-> apt-get install g++" in result.out
+    assert "-> unset CXX, or set it to a compiler that is installed" in result.out
     assert result.out.endswith("No build would succeed.\n")
     assert result.code == 1
 
@@ -112,6 +112,33 @@ def test_a_compiler_too_new_for_nvcc(patient, examine, tmp_path, monkeypatch):
     findings, code = examine()
     assert "this nvcc takes g++ up to" in findings["host compiler"]["text"]
     assert code == 3
+
+
+def test_a_compiler_of_conda_too_new_for_nvcc(patient, examine, tmp_path, monkeypatch):
+    text = 'case "$*" in *dumpfullversion*) echo 99.1.0;; *--version*) echo "g++ 99";; *) exec g++ "$@";; esac'
+    monkeypatch.setenv("CXX", str(script(tmp_path / "x86_64-conda-linux-gnu-g++", text)))
+    findings, _ = examine()
+    assert findings["host compiler"]["cure"].startswith("conda install 'gxx<")
+
+
+def test_folders_that_cannot_be_written(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    findings = {finding.check: finding for finding in machine.check(Facts(tmp_path, None, {}))}
+    assert findings["temporary"].cure == "unset TMPDIR"
+    assert "the emulated GPU" in findings["cache"].text
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new" / "cache"))
+    assert {"temporary", "cache"}.isdisjoint(finding.check for finding in machine.check(Facts(tmp_path, None, {})))
+
+
+def test_a_driver_too_old_for_torch_where_there_is_no_toolkit():
+    facts = Facts(Path(), None, {"torch": Answer({"cuda": "13.0"})})
+    (finding,) = machine._driver(facts, "535.104.05")
+    assert finding.text.startswith(
+        "driver 535.104.05 is too old to run torch, which is built with CUDA 13; it takes 580"
+    )
 
 
 def test_a_compiler_without_headers(patient, examine, tmp_path, monkeypatch):

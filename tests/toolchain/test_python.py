@@ -33,6 +33,17 @@ def test_the_nearest_environment_wins(tmp_path, monkeypatch):
     assert find_python(project, own) == own
 
 
+def test_a_conda_environment_is_taken_if_it_has_torch(tmp_path, monkeypatch):
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(toolchain, "find_spec", lambda _: None)
+    conda = environment(tmp_path / "conda")
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "conda"))
+    with pytest.raises(KernelgenError):
+        find_python(tmp_path)
+    (tmp_path / "conda" / "lib" / "python3.12" / "site-packages" / "torch").mkdir(parents=True)
+    assert find_python(tmp_path) == conda
+
+
 def test_without_a_python_the_message_makes_one(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(toolchain, "find_spec", lambda _: None)

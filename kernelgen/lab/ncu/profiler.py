@@ -33,6 +33,8 @@ _ALONE = 0.8
 class FailedError(KernelgenError):
     """The op failed, crashed or hung while it was profiled."""
 
+    is_verdict = True
+
 
 @dataclass
 class Profiler:

@@ -1,6 +1,6 @@
 """Plans an update: the project and both stamps are merged, and the outcome becomes a plan of the project's files."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,8 +74,15 @@ class Update:
             self.unmarked = str(error)
 
 
-def plan(project: Project, ref: str | None = None, data: Mapping[str, Any] | None = None) -> Update:
+def plan(
+    project: Project,
+    ref: str | None = None,
+    data: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Update:
     """Plan the update of a project to the newest template, or to the one at `ref`, with the answers `data` changed.
+
+    `tell` is told once the merge, which takes a second or more, begins.
 
     Raises:
         KernelgenError: the project has uncommitted changes, or its template cannot be reached.
@@ -95,7 +102,9 @@ def plan(project: Project, ref: str | None = None, data: Mapping[str, Any] | Non
         update.after = update.before
         return update
     template.remember(after)
-    both = stamps(project, before, after, _answers(project, after, data))
+    answers = _answers(project, after, data)
+    tell(f"Merging the template into {project.root} …")
+    both = stamps(project, before, after, answers)
     ends = Ends(project.root, own, both)
     outcome = merge(ends.base, ends.ours, ends.theirs, own.objects)
     _settle(update, ends, outcome)

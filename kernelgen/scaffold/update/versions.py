@@ -15,8 +15,6 @@ from kernelgen.errors import KernelgenError, UsageError
 from kernelgen.scaffold import git, template
 from kernelgen.scaffold.template import ANSWERS_FILE, Template
 
-_SHORT = {"gh:": "https://github.com/{}.git", "gl:": "https://gitlab.com/{}.git"}
-
 
 def current(answers: Mapping[str, Any]) -> Template:
     """The version that a project was stamped from, as it was committed.
@@ -27,6 +25,8 @@ def current(answers: Mapping[str, Any]) -> Template:
     source = answers.get("_src_path")
     try:
         recorded = template.recorded(answers)
+    except git.GitError:
+        raise
     except KernelgenError:
         if not source or not (repository := _fetched(str(source))):
             raise
@@ -120,18 +120,11 @@ def _fetched(place: str) -> Path:
     copy.parent.mkdir(parents=True, exist_ok=True)
     scratch = tempfile.mkdtemp(prefix=".cloning-", dir=copy.parent)
     try:
-        git.git(copy.parent, "clone", "--quiet", "--mirror", "--", _url(place), scratch)
+        git.git(copy.parent, "clone", "--quiet", "--mirror", "--", template.url(place), scratch)
         os.rename(scratch, copy)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return copy
-
-
-def _url(place: str) -> str:
-    for short, url in _SHORT.items():
-        if place.startswith(short):
-            return url.format(place.removeprefix(short).removesuffix(".git"))
-    return place.removeprefix("git+")
 
 
 def _unknown(answers: Mapping[str, Any], repository: Path) -> str:

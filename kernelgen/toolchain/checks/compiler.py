@@ -1,5 +1,6 @@
 """The C++ compiler: present, new enough, and able to read torch's headers."""
 
+import os
 import shlex
 from collections.abc import Iterator
 
@@ -16,6 +17,8 @@ _SOURCE = "#include <torch/csrc/stable/library.h>\n#include <torch/csrc/stable/t
 def check(facts: Facts) -> Iterator[Finding]:
     if facts["compiler"].error:
         cure = "apt-get install g++ (or: dnf install gcc-c++; conda install gxx), or set CXX"
+        if os.environ.get("CXX"):
+            cure = "unset CXX, or set it to a compiler that is installed"
         yield error("compiler", facts["compiler"].error, cure, stops="cpu")
     elif facts["compiler"].value:
         yield _version(facts) or _headers(facts)

@@ -97,6 +97,8 @@ def _host_compiler(facts: Facts, home: Path) -> Iterator[Finding]:
     if bounds and numbers(version)[0] > newest:
         text = f"this nvcc takes {kind} up to {newest}, and '{facts['compiler'].value}' is {version}."
         cure = f"apt-get install g++-{newest} && export CXX=g++-{newest}" if kind == "g++" else "export CXX=g++"
+        if kind == "g++" and "conda" in facts["compiler"].value:
+            cure = f"conda install 'gxx<{newest + 1}'"
         yield error("host compiler", text, cure, stops="cuda")
 
 

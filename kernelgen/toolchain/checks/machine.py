@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from kernelgen import caches
 from kernelgen.toolchain.checks import trial
 from kernelgen.toolchain.checks.cuda import number
 from kernelgen.toolchain.facts import Facts
@@ -25,6 +26,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     yield _compiler_cache()
     yield from _locks()
     yield from _disk(facts.root)
+    yield from _folders_elsewhere()
 
 
 def _gpus(facts: Facts) -> Iterator[Finding]:
@@ -43,12 +45,12 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
 
 
 def _driver(facts: Facts, driver: str) -> Iterator[Finding]:
-    toolkit = facts["toolkit"].value
-    oldest = OLDEST_DRIVER.get(toolkit["version"][0]) if toolkit else None
+    toolkit, torch = facts["toolkit"].value, facts["torch"].value
+    major = toolkit["version"][0] if toolkit else int(((torch and torch["cuda"]) or "0").split(".")[0])
+    oldest = OLDEST_DRIVER.get(major)
     if oldest and int(driver.split(".")[0]) < oldest:
-        text = (
-            f"driver {driver} is too old to run what CUDA {toolkit['version'][0]} builds; it takes {oldest} or newer."
-        )
+        what = f"what CUDA {major} builds" if toolkit else f"torch, which is built with CUDA {major}"
+        text = f"driver {driver} is too old to run {what}; it takes {oldest} or newer."
         yield error("driver", text, f"apt-get install nvidia-driver-{oldest} (and restart)")
 
 
@@ -123,6 +125,23 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
+
+
+def _folders_elsewhere() -> Iterator[Finding]:
+    """Where compilers keep what they pass on, and kernelgen what it can make again."""
+    temporary = os.environ.get("TMPDIR")
+    if temporary and not _takes_files(Path(temporary)):
+        text = f"TMPDIR={temporary} is no folder that you can write to, and nvcc writes there."
+        yield error("temporary", text, "unset TMPDIR", stops="cuda")
+    cache = caches.folder("templates").parent
+    nearest = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    if not _takes_files(nearest):
+        text = f"{cache} cannot be written: the emulated GPU and updates of the template keep files there."
+        yield warning("cache", text, "export XDG_CACHE_HOME=DIR, a folder that can be written")
+
+
+def _takes_files(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _disk(root: Path) -> Iterator[Finding]:

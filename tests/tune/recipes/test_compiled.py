@@ -91,6 +91,10 @@ COMPILED_IN: dict[tuple[str, str | None, bool], tuple[str, dict[str, str]]] = {
         {"::PairedHalves64x64>": "sm90::KernelTraits<sm90::Tile<{0}>>::kBytes + 1024"},
     ),
     ("linear_activation", "gradient", True): ("backward.cu T=float16", {}),
+    ("linear_fp8", "high tiles", False): (
+        "sm90/forward.cu CLASSES=PROMOTED",
+        {"::High>": "sm90::kSharedBytes<product::Tile<{0}>> + 1024"},
+    ),
     ("rms_norm", None, False): ("forward.cu T=bfloat16 ROWS=kAligned", {}),
     ("rms_norm", None, True): (
         "backward.cu T=bfloat16 ROWS=kAligned",

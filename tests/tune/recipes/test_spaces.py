@@ -83,6 +83,19 @@ def test_on_hopper_flash_attentions_own_kernels_for_it_are_tuned(surveys):
     assert not any(values["values_first"] for values in backward.kept("wgmma, gradient of heads of 64"))
 
 
+def test_in_8_bits_consumers_share_what_is_promoted_by_parts(surveys):
+    """Tiles that take turns have their sums in one accumulator, as those of 128 x 128 with promotion do not."""
+    survey = surveys.of(HOPPER, "9.0", False)
+    by_turns = {
+        shapes: {(values["rows"], values["columns"]) for values in survey.kept(shapes) if values["ping_pong"]}
+        for shapes in survey.classes
+    }
+    assert (128, 128) in by_turns["large tiles"]
+    for shapes, tiles in by_turns.items():
+        if shapes not in ("large tiles", "wide tiles", "deep tiles"):
+            assert tiles == {(64, 64), (64, 128), (128, 64)}
+
+
 def test_what_hopper_leaves_to_the_portable_kernels_is_not_tuned_as_its_own(surveys):
     forward, backward = (surveys.of("flash_attention", "9.0", backward) for backward in (False, True))
     cases = set(surveys.lab("flash_attention").CASES)

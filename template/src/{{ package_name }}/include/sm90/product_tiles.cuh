@@ -51,7 +51,7 @@ struct Layout {
   // The accumulators of all consumers, for the split-K reduction.
   static constexpr int kAccumulatorBytes = Tile::kRows * Tile::kColumns * sizeof(float);
   static_assert(Tile::kColumns % 8 == 0 && Tile::kRows % (64 * kShares) == 0);
-  static_assert(Tile::kSplits == 1 || !Tile::kPingPong);
+  static_assert(!Tile::kPingPong || (Tile::kConsumers == 2 && Tile::kSplits == 1), "ping-pong is between two");
   static_assert(kXShare % 8 == 0 && kWeightShare % 8 == 0, "the swizzle repeats after 8 rows");
 };
 
