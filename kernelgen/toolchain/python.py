@@ -1,6 +1,7 @@
 """Finds the Python that a project is built and run with: one with torch, which kernelgen's may lack."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -33,6 +34,17 @@ def find_python(root: Path, chosen: Path | None = None) -> Path:
         "python -m venv .venv && .venv/bin/pip install --group dev "
         "(or, with uv: uv venv && uv pip install --group dev); or activate the environment that has it."
     )
+
+
+def has_torch(python: Path) -> bool:
+    """Whether a Python finds torch, which is not imported for that. One that does not start has none."""
+    if python == Path(sys.executable):
+        return find_spec("torch") is not None
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    try:
+        return subprocess.run([python, "-c", code], stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 def _with_torch_in_conda() -> Path | None:

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -420,6 +421,32 @@ def test_the_skeleton_is_to_be_had(project, run, tmp_path):
     added = run("add-op", "gate", "--recipe", "blank", "--from", f"{functions(tmp_path)}:gate", "--json")
     assert added.json["op"]["recipe"] == "shaped"
     assert "In the way" not in added.err
+
+
+@pytest.mark.parametrize("has_python", [True, False])
+def test_without_torch_a_function_has_no_kernels_and_a_skeleton_is_to_be_asked_for(
+    project, run, tmp_path, monkeypatch, has_python
+):
+    """The command would end well otherwise, and stamp what its user has not meant."""
+    if has_python:
+        python = tmp_path / "bin" / "python"
+        python.parent.mkdir()
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+        python.chmod(0o755)
+        monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path))
+        cure = f"{python} has no torch, which traces functions; get it with: {python} -m pip install --group dev."
+    else:
+        monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+        monkeypatch.setattr("kernelgen.toolchain.python.find_spec", lambda name: None)
+        monkeypatch.setattr("kernelgen.toolchain.python._environments", lambda root: [])
+        cure = "No Python with torch was found for"
+    before = recorded(project)
+    refused = run("add-op", "gate", "--from", f"{functions(tmp_path)}:gate")
+    assert refused.code == 1
+    assert cure in refused.err
+    assert "Or have a skeleton, by --recipe blank." in refused.err
+    assert recorded(project) == before
+    assert run("add-op", "gate", "--recipe", "blank", "--from", f"{functions(tmp_path)}:gate").code == 0
 
 
 def test_shapes_are_held_against_the_function(project, run, tmp_path):

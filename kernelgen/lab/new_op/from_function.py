@@ -26,6 +26,7 @@ def from_function(op: NewOp, spec: str, *, is_blank: bool = False) -> dict[str, 
 
     Raises:
         UsageError: there is no such function, no schema expresses its signature, or the op's options do not fit it.
+        KernelgenError: nothing can call the function, and no skeleton was asked for.
     """
     function = read(*split_spec(spec))
     _note_assumptions(op, function)
@@ -42,6 +43,8 @@ def from_function(op: NewOp, spec: str, *, is_blank: bool = False) -> dict[str, 
         )
         return entry
     with FunctionWorker(op.home.root, reference, op.name, schema["arguments"]) as worker:
+        if not is_blank:
+            _start(worker)
         if not is_blank and op.backward is None:
             entry = with_kernels(op, entry, function, worker, calls, _dtypes(op, function))
         if entry["recipe"] not in DERIVED:
@@ -49,6 +52,14 @@ def from_function(op: NewOp, spec: str, *, is_blank: bool = False) -> dict[str, 
     if op.shapes is not None:
         op.note(f"The kernels of {op.name} are written, for these shapes and others: --shapes was left out.")
     return entry
+
+
+def _start(worker: FunctionWorker) -> None:
+    """What is stamped would depend on the environment otherwise, and the command would end well without kernels."""
+    try:
+        worker.start()
+    except KernelgenError as error:
+        raise KernelgenError(f"{str(error).rstrip('.')}. Or have a skeleton, by --recipe blank.") from error
 
 
 def _note_assumptions(op: NewOp, function: Reference) -> None:

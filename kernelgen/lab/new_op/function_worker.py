@@ -1,20 +1,21 @@
 """A process in the project's Python, where torch is, that holds the function of a new op."""
 
+import shlex
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernelgen.errors import LabError
+from kernelgen.errors import KernelgenError, LabError
 from kernelgen.lab.worker_process import LostError, WorkerProcess
-from kernelgen.toolchain.python import find_python
+from kernelgen.toolchain.python import find_python, has_torch
 
 # Importing torch from a cold disk takes most of it.
 LIMIT_S = 120.0
 
 
 class FunctionWorker:
-    """Takes the orders of kernelgen/worker/new_op.py. The process starts with the first order, and again with the one
-    after an order at which it was lost.
+    """Takes the orders of kernelgen/worker/new_op.py. The process starts with the first order if `start` did not, and
+    again with the one after an order at which it was lost.
 
     Args:
         root: the project, where the process runs.
@@ -37,22 +38,35 @@ class FunctionWorker:
     ) -> None:
         self._end()
 
+    def start(self) -> None:
+        """Starts the process.
+
+        Raises:
+            KernelgenError: the project has no Python with torch; the message holds what gets it one.
+        """
+        if not has_torch(python := find_python(self._root)):
+            pip = f"{shlex.quote(str(python))} -m pip install --group dev"
+            raise KernelgenError(f"{python} has no torch, which traces functions; get it with: {pip}")
+        self._process = self._started()
+
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """The answer to an order.
 
         Raises:
-            LabError: there is none.
-            KernelgenError: no Python with torch was found.
+            LabError: there is none, also for want of a Python with torch.
         """
-        self._process = self._process or self._start()
+        self._process = self._process or self._started()
         try:
             return self._process.ask(do, **arguments)
         except LostError:
             self._end()
             raise
 
-    def _start(self) -> WorkerProcess:
-        python = find_python(self._root)
+    def _started(self) -> WorkerProcess:
+        try:
+            python = find_python(self._root)
+        except KernelgenError as error:
+            raise LabError(str(error)) from error
         try:
             return WorkerProcess("the worker that holds the function", python, self._root, self._request, LIMIT_S)
         except OSError as error:
