@@ -7,7 +7,6 @@ The answer is what scaffold/formula/ reads (see graph.py), with the names of the
 """
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -21,6 +20,7 @@ from kernelgen.worker.trace.assumptions import assumptions
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.domains import DomainSearch
 from kernelgen.worker.trace.dtypes import by_name, of_integers
+from kernelgen.worker.trace.effort import Effort, Limit
 from kernelgen.worker.trace.flat import facts_of, of_operator, parts_of_results
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load
@@ -43,9 +43,10 @@ from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.sizes import refuse_unread_parts
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
-# So many seconds of processor time after the search began, it ends: under dtypes that names tell, under those that are
-# assumed of any function, under others that are guessed, and where gradients are left to PyTorch.
-_END_OF_NAMED, _END_OF_PLAIN, _END_OF_GUESSES, _END_OF_ALL = 1.5, 4.0, 4.5, 5.0
+# After so much effort the search ends: under dtypes that names tell, under those that are assumed of any function,
+# under others that are guessed, and where gradients are left to PyTorch. The functions that tests trace need up to
+# 10,500; a thousand takes a quarter of a second.
+_END_OF_NAMED, _END_OF_PLAIN, _END_OF_GUESSES, _END_OF_ALL = 6_000, 16_000, 18_000, 20_000
 # Calls of a function that are tried to see its first operator.
 _MOST_CALLS = 500
 # Under so many assumptions a function takes another path before it is refused: each takes a second to see it.
@@ -76,22 +77,23 @@ def _one_thread() -> Iterator[None]:
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
     """The same; of dtypes that names tell, of floating-point numbers, or else of integers."""
     arguments, said = request["arguments"], request.get("said") or {}
-    begin = time.process_time()
+    effort = Effort()
     if (named := by_name(arguments, said)) and request.get("calls") is None:
         try:
-            return _of_dtypes(request, said, named, begin + _END_OF_NAMED)
+            return _of_dtypes(request, said, named, Limit(effort, _END_OF_NAMED))
         except RefusedError:
             pass  # Names tell too much.
     try:
-        return _of_dtypes(request, said, {}, begin + _END_OF_PLAIN)
+        return _of_dtypes(request, said, {}, Limit(effort, _END_OF_PLAIN))
     except RefusedError as refused:
         if str(refused) not in OF_INTEGERS or request.get("calls") is not None:
             raise
+        limit = Limit(effort, _END_OF_GUESSES)
         for guessed in of_integers(arguments, said, request["source"]):
-            if time.process_time() > begin + _END_OF_GUESSES:
+            if limit.is_reached:
                 break
             with suppress(RefusedError):
-                facts = _of_dtypes(request, said, guessed, begin + _END_OF_GUESSES)
+                facts = _of_dtypes(request, said, guessed, limit)
                 if str(refused) == TAKES_INTEGERS or _returns_integers(facts):
                     return facts
         raise
@@ -102,38 +104,38 @@ def _returns_integers(facts: dict[str, Any]) -> bool:
     return not any("float" in output["dtype"] for output in facts["paths"][0]["forward"]["outputs"])
 
 
-def _of_dtypes(request: dict[str, Any], said: dict[str, str], guessed: dict[str, str], end: float) -> dict[str, Any]:
-    """The same under these dtypes; `end`: the processor time at which no further assumption is tried."""
-    facts = _of_any_arguments({**request, "said": {**said, **guessed}}, end)
+def _of_dtypes(request: dict[str, Any], said: dict[str, str], guessed: dict[str, str], limit: Limit) -> dict[str, Any]:
+    """The same under these dtypes."""
+    facts = _of_any_arguments({**request, "said": {**said, **guessed}}, limit)
     facts["assumption"]["guessed"] = guessed
     return facts
 
 
-def _of_any_arguments(request: dict[str, Any], end: float) -> dict[str, Any]:
+def _of_any_arguments(request: dict[str, Any], limit: Limit) -> dict[str, Any]:
     reasons = []
     for arguments in taken(request["arguments"]):
         try:
-            facts = _of_arguments(request, arguments, end)
+            facts = _of_arguments(request, arguments, limit)
             return {**facts, "arguments": [argument["name"] for argument in arguments]}
         except FinalError:
             raise
         except RefusedError as refused:
             reasons.append(refused)
-        if time.process_time() > end:
+        if limit.is_reached:
             break
     raise max(reasons, key=lambda reason: reason.progress)  # Of several the first.
 
 
-def _of_arguments(request: dict[str, Any], arguments: Arguments, end: float) -> dict[str, Any]:
+def _of_arguments(request: dict[str, Any], arguments: Arguments, limit: Limit) -> dict[str, Any]:
     """The same where kernels take these arguments."""
-    function = load(request["source"], request["function"], arguments)
+    function = load(request["source"], request["function"], arguments, limit.effort)
     if function.asks_device:
         raise FinalError(f"the question where a tensor lies, in `{function.line(function.asks_device)}`", 7)
     for name, table in function.tables.items():
         numbers = f"a tensor of {table.numel()} numbers in its file"
         raise FinalError(f"{name}, {numbers}, which kernels take as an argument", 7)
     search = _Search(function, request.get("calls"))
-    if facts := search.first(_assumptions(function, arguments, request["recipes"], request.get("said")), end):
+    if facts := search.first(_assumptions(function, arguments, request["recipes"], request.get("said")), limit):
         return facts
     reason = search.reason()
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
@@ -159,7 +161,7 @@ class _Search:
         self.plain: dict[str, Any] | None = None
         self.matrix: MatrixError | None = None
 
-    def first(self, every: Iterable[Assumption], end: float) -> dict[str, Any] | None:
+    def first(self, every: Iterable[Assumption], limit: Limit) -> dict[str, Any] | None:
         """The graphs under the first of these assumptions that holds, or else under a second choice.
 
         Raises:
@@ -179,19 +181,19 @@ class _Search:
             if facts and (self.plain or not _may_be_of_vectors(facts)):
                 return facts
             self.plain = self.plain or facts
-            if time.process_time() > end:
+            if limit.is_reached:
                 break
         if self.plain:
             return self.plain
         if self.matrix:
             raise self.matrix
-        return self.first_of_second_choices(end + _END_OF_ALL - _END_OF_PLAIN)
+        return self.first_of_second_choices(limit.with_more(_END_OF_ALL - _END_OF_PLAIN))
 
-    def first_of_second_choices(self, end: float) -> dict[str, Any] | None:
+    def first_of_second_choices(self, limit: Limit) -> dict[str, Any] | None:
         for assumption in self.second_choices():
             if facts := self.attempt(assumption):
                 return facts
-            if time.process_time() > end:
+            if limit.is_reached:
                 break
         return None
 

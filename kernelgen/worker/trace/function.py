@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from kernelgen.worker.trace.checks import checked_lines
+from kernelgen.worker.trace.effort import Effort
 from kernelgen.worker.trace.scalars import SOURCE, index, literal, notes_functions, sliced
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
@@ -91,8 +92,10 @@ class Function:
             self.on_name(name, value)
 
 
-def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
-    """The function `name` of a source, to be called with these arguments in their order; others have their defaults."""
+def load(source: str, name: str, arguments: list[dict[str, Any]], effort: Effort | None = None) -> Function:
+    """The function `name` of a source, to be called with these arguments in their order; others have their defaults.
+    What its calls cost is added to `effort`."""
+    effort = effort or Effort()
     function = Function()
     function.source = source
     function.numbers = _numbers(ast.parse(source))
@@ -118,7 +121,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]]) -> Function:
     names = [argument["name"] for argument in arguments]
 
     def call(*values: Any) -> Any:
-        with Undifferentiated():
+        with Undifferentiated(effort):
             return bare(plain(**dict(zip(names, values, strict=True))))
 
     function.call = call

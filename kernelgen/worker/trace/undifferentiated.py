@@ -8,18 +8,31 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
+
+from kernelgen.worker.trace.effort import CALL, TRACE, TRACED_OPERATOR, Effort
 
 _REFUSAL = re.compile(r"The function '(\w+)' is not differentiable with respect to argument '(\w+)'")
 
 
 class Undifferentiated(TorchFunctionMode):
-    """While it is entered, such arguments are constants."""
+    """While it is entered, such arguments are constants. What runs is counted as `effort`."""
+
+    def __init__(self, effort: Effort) -> None:
+        super().__init__()
+        self._effort = effort
+
+    def __enter__(self) -> "Undifferentiated":
+        self._effort.spent += CALL + (TRACE if get_proxy_mode() else 0)
+        return super().__enter__()
 
     def __torch_function__(
         self, func: Callable[..., Any], kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if get_proxy_mode():
+            self._effort.spent += TRACED_OPERATOR
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
