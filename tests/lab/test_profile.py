@@ -273,14 +273,14 @@ def test_the_command_and_a_revision_before(lab_project, run):
 
 def test_the_command_refuses_in_a_sentence(lab_project, run, tmp_path):
     (tmp_path / "old.json").write_text(json.dumps({"kind": profiler.KIND, "version": 0}))
-    for arguments, code, sentence in (
-        (("elementwise", "--case", "huge"), 2, "has no case 'huge'"),
-        (("elementwise", "--device", "cuda"), 2, "torch sees no GPU here"),
-        (("nothing",), 2, "has no op 'nothing'"),
-        ((), 2, "OP"),
-        (("elementwise", "--limit", "0"), 2, "0 is no number from"),
-        (("elementwise", "--against", tmp_path / "old.json"), 1, "version 0"),
-        (("elementwise", "--against", "nowhere"), 1, "no revision 'nowhere'"),
+    for arguments, sentence in (
+        (("elementwise", "--case", "huge"), "has no case 'huge'"),
+        (("elementwise", "--device", "cuda"), "torch sees no GPU here"),
+        (("nothing",), "has no op 'nothing'"),
+        ((), "OP"),
+        (("elementwise", "--limit", "0"), "0 is no number from"),
+        (("elementwise", "--against", tmp_path / "old.json"), "version 0"),
+        (("elementwise", "--against", "nowhere"), "no revision 'nowhere'"),
     ):
         result = run("profile", *arguments)
-        assert (result.code, sentence in result.err) == (code, True), result.err
+        assert (result.code, sentence in result.err) == (2, True), result.err
