@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from kernelgen.worker.trace.effort import Effort
+from kernelgen.worker.trace.cost import Cost
 from kernelgen.worker.trace.function import versions, written
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
@@ -29,7 +29,7 @@ def call_with(
 ) -> Any:
     pairs = list(zip(arguments, values, strict=True))
     by_name = {argument["name"]: value for argument, value in pairs if argument["keyword_only"]}
-    with mode or Undifferentiated(Effort()):
+    with mode or Undifferentiated(Cost()):
         return function(*(value for argument, value in pairs if not argument["keyword_only"]), **by_name)
 
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
 from kernelgen.worker.trace import traced  # noqa: E402
-from kernelgen.worker.trace.effort import Effort  # noqa: E402
+from kernelgen.worker.trace.cost import Cost  # noqa: E402
 from kernelgen.worker.trace.evaluate import evaluate  # noqa: E402
 from kernelgen.worker.trace.function import load  # noqa: E402
 from kernelgen.worker.trace.graph import Sample  # noqa: E402
@@ -521,13 +521,13 @@ def test_what_a_function_writes_to_is_named(tmp_path, body):
 
 def test_a_function_that_is_never_taken_ends_soon(tmp_path, monkeypatch):
     """Of four tensors there are thousands of assumptions."""
-    effort = Effort()
-    monkeypatch.setattr("kernelgen.worker.trace.Effort", lambda: effort)
+    cost = Cost()
+    monkeypatch.setattr("kernelgen.worker.trace.Cost", lambda: cost)
     with pytest.raises(RefusedError, match="depends on the sizes or on the scalar arguments"):
         trace_text(
             tmp_path, "return a + b + c + d * math.gamma(s)", f"{', '.join(f'{n}: Tensor' for n in 'abcd')}, s: float"
         )
-    assert 10_000 < effort.spent < 20_000
+    assert 10_000 < cost.spent < 20_000
 
 
 @pytest.mark.parametrize("branch", ("alpha > 3.7", "-2.25 < alpha < -1.75", "alpha == 12.5", "2 * alpha >= 41.0"))

@@ -17,10 +17,10 @@ import torch
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.assumption import Assumption
 from kernelgen.worker.trace.assumptions import assumptions
+from kernelgen.worker.trace.cost import Budget, Cost
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.domains import DomainSearch
 from kernelgen.worker.trace.dtypes import by_name, of_integers
-from kernelgen.worker.trace.effort import Effort, Limit
 from kernelgen.worker.trace.flat import facts_of, of_operator, parts_of_results
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load
@@ -43,7 +43,7 @@ from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.sizes import refuse_unread_parts
 
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
-# After so much effort the search ends: under dtypes that names tell, under those that are assumed of any function,
+# At these costs the search ends: under dtypes that names tell, under those that are assumed of any function,
 # under others that are guessed, and where gradients are left to PyTorch. The functions that tests trace need up to
 # 10,500; a thousand takes a quarter of a second.
 _END_OF_NAMED, _END_OF_PLAIN, _END_OF_GUESSES, _END_OF_ALL = 6_000, 16_000, 18_000, 20_000
@@ -77,23 +77,23 @@ def _one_thread() -> Iterator[None]:
 def _traced(request: dict[str, Any]) -> dict[str, Any]:
     """The same; of dtypes that names tell, of floating-point numbers, or else of integers."""
     arguments, said = request["arguments"], request.get("said") or {}
-    effort = Effort()
+    cost = Cost()
     if (named := by_name(arguments, said)) and request.get("calls") is None:
         try:
-            return _of_dtypes(request, said, named, Limit(effort, _END_OF_NAMED))
+            return _of_dtypes(request, said, named, Budget(cost, _END_OF_NAMED))
         except RefusedError:
             pass  # Names tell too much.
     try:
-        return _of_dtypes(request, said, {}, Limit(effort, _END_OF_PLAIN))
+        return _of_dtypes(request, said, {}, Budget(cost, _END_OF_PLAIN))
     except RefusedError as refused:
         if str(refused) not in OF_INTEGERS or request.get("calls") is not None:
             raise
-        limit = Limit(effort, _END_OF_GUESSES)
+        budget = Budget(cost, _END_OF_GUESSES)
         for guessed in of_integers(arguments, said, request["source"]):
-            if limit.is_reached:
+            if budget.is_spent:
                 break
             with suppress(RefusedError):
-                facts = _of_dtypes(request, said, guessed, limit)
+                facts = _of_dtypes(request, said, guessed, budget)
                 if str(refused) == TAKES_INTEGERS or _returns_integers(facts):
                     return facts
         raise
@@ -104,38 +104,40 @@ def _returns_integers(facts: dict[str, Any]) -> bool:
     return not any("float" in output["dtype"] for output in facts["paths"][0]["forward"]["outputs"])
 
 
-def _of_dtypes(request: dict[str, Any], said: dict[str, str], guessed: dict[str, str], limit: Limit) -> dict[str, Any]:
+def _of_dtypes(
+    request: dict[str, Any], said: dict[str, str], guessed: dict[str, str], budget: Budget
+) -> dict[str, Any]:
     """The same under these dtypes."""
-    facts = _of_any_arguments({**request, "said": {**said, **guessed}}, limit)
+    facts = _of_any_arguments({**request, "said": {**said, **guessed}}, budget)
     facts["assumption"]["guessed"] = guessed
     return facts
 
 
-def _of_any_arguments(request: dict[str, Any], limit: Limit) -> dict[str, Any]:
+def _of_any_arguments(request: dict[str, Any], budget: Budget) -> dict[str, Any]:
     reasons = []
     for arguments in taken(request["arguments"]):
         try:
-            facts = _of_arguments(request, arguments, limit)
+            facts = _of_arguments(request, arguments, budget)
             return {**facts, "arguments": [argument["name"] for argument in arguments]}
         except FinalError:
             raise
         except RefusedError as refused:
             reasons.append(refused)
-        if limit.is_reached:
+        if budget.is_spent:
             break
     raise max(reasons, key=lambda reason: reason.progress)  # Of several the first.
 
 
-def _of_arguments(request: dict[str, Any], arguments: Arguments, limit: Limit) -> dict[str, Any]:
+def _of_arguments(request: dict[str, Any], arguments: Arguments, budget: Budget) -> dict[str, Any]:
     """The same where kernels take these arguments."""
-    function = load(request["source"], request["function"], arguments, limit.effort)
+    function = load(request["source"], request["function"], arguments, budget.cost)
     if function.asks_device:
         raise FinalError(f"the question where a tensor lies, in `{function.line(function.asks_device)}`", 7)
     for name, table in function.tables.items():
         numbers = f"a tensor of {table.numel()} numbers in its file"
         raise FinalError(f"{name}, {numbers}, which kernels take as an argument", 7)
     search = _Search(function, request.get("calls"))
-    if facts := search.first(_assumptions(function, arguments, request["recipes"], request.get("said")), limit):
+    if facts := search.first(_assumptions(function, arguments, request["recipes"], request.get("said")), budget):
         return facts
     reason = search.reason()
     if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
@@ -161,7 +163,7 @@ class _Search:
         self.plain: dict[str, Any] | None = None
         self.matrix: MatrixError | None = None
 
-    def first(self, every: Iterable[Assumption], limit: Limit) -> dict[str, Any] | None:
+    def first(self, every: Iterable[Assumption], budget: Budget) -> dict[str, Any] | None:
         """The graphs under the first of these assumptions that holds, or else under a second choice.
 
         Raises:
@@ -181,19 +183,19 @@ class _Search:
             if facts and (self.plain or not _may_be_of_vectors(facts)):
                 return facts
             self.plain = self.plain or facts
-            if limit.is_reached:
+            if budget.is_spent:
                 break
         if self.plain:
             return self.plain
         if self.matrix:
             raise self.matrix
-        return self.first_of_second_choices(limit.with_more(_END_OF_ALL - _END_OF_PLAIN))
+        return self.first_of_second_choices(budget.with_more(_END_OF_ALL - _END_OF_PLAIN))
 
-    def first_of_second_choices(self, limit: Limit) -> dict[str, Any] | None:
+    def first_of_second_choices(self, budget: Budget) -> dict[str, Any] | None:
         for assumption in self.second_choices():
             if facts := self.attempt(assumption):
                 return facts
-            if limit.is_reached:
+            if budget.is_spent:
                 break
         return None
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from kernelgen.worker.trace.checks import checked_lines
-from kernelgen.worker.trace.effort import Effort
+from kernelgen.worker.trace.cost import Cost
 from kernelgen.worker.trace.scalars import SOURCE, index, literal, notes_functions, sliced
 from kernelgen.worker.trace.undifferentiated import Undifferentiated
 
@@ -92,10 +92,10 @@ class Function:
             self.on_name(name, value)
 
 
-def load(source: str, name: str, arguments: list[dict[str, Any]], effort: Effort | None = None) -> Function:
+def load(source: str, name: str, arguments: list[dict[str, Any]], cost: Cost | None = None) -> Function:
     """The function `name` of a source, to be called with these arguments in their order; others have their defaults.
-    What its calls cost is added to `effort`."""
-    effort = effort or Effort()
+    What its calls cost is added to `cost`."""
+    cost = cost or Cost()
     function = Function()
     function.source = source
     function.numbers = _numbers(ast.parse(source))
@@ -121,7 +121,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]], effort: Effort
     names = [argument["name"] for argument in arguments]
 
     def call(*values: Any) -> Any:
-        with Undifferentiated(effort):
+        with Undifferentiated(cost):
             return bare(plain(**dict(zip(names, values, strict=True))))
 
     function.call = call

@@ -11,20 +11,20 @@ import torch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
 
-from kernelgen.worker.trace.effort import CALL, TRACE, TRACED_OPERATOR, Effort
+from kernelgen.worker.trace.cost import CALL, TRACE, TRACED_OPERATOR, Cost
 
 _REFUSAL = re.compile(r"The function '(\w+)' is not differentiable with respect to argument '(\w+)'")
 
 
 class Undifferentiated(TorchFunctionMode):
-    """While it is entered, such arguments are constants. What runs is counted as `effort`."""
+    """While it is entered, such arguments are constants. What runs is counted as `cost`."""
 
-    def __init__(self, effort: Effort) -> None:
+    def __init__(self, cost: Cost) -> None:
         super().__init__()
-        self._effort = effort
+        self._cost = cost
 
     def __enter__(self) -> "Undifferentiated":
-        self._effort.spent += CALL + (TRACE if get_proxy_mode() else 0)
+        self._cost.spent += CALL + (TRACE if get_proxy_mode() else 0)
         return super().__enter__()
 
     def __torch_function__(
@@ -32,7 +32,7 @@ class Undifferentiated(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if get_proxy_mode():
-            self._effort.spent += TRACED_OPERATOR
+            self._cost.spent += TRACED_OPERATOR
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
