@@ -33,7 +33,6 @@ from kernelgen.worker.judge import (
     trusted,
 )
 from kernelgen.worker.judge.arena import CpuArena, Place
-from kernelgen.worker.judge.case import RAN_S
 from kernelgen.worker.judge.errors import CallError, RaisedError
 from kernelgen.worker.judge.op_process import OpProcess
 
@@ -187,21 +186,45 @@ def test_a_process_is_stopped_between_orders(tmp_path):
     assert not Path(f"/proc/{process.pid}").exists()
 
 
-def test_what_a_process_computes_while_it_is_stopped_is_seen(tmp_path):
-    """Timers and other processes of the op can continue it; of one that stays stopped no time is counted."""
-    process = OpProcess(tmp_path, CpuArena(), confined=False)
-    try:
-        for _ in range(3):
-            process.ask("arm", function="", indices=[], backward=False, graphs=False)
-        assert process.ran_s <= RAN_S
-        os.kill(process.pid, signal.SIGCONT)
-        for _ in range(30):
-            process._connection.send_bytes(pickle.dumps({"do": "state"}))
-            process._connection.recv_bytes()
-        process.ask("arm", function="", indices=[], backward=False, graphs=False)
-        assert process.ran_s > 3 * RAN_S
-    finally:
-        process.close()
+def test_what_a_process_computes_while_it_is_stopped_is_seen(idle):
+    """Timers and other processes of the op can continue it. It gains by that if it does so before most samples."""
+    for _ in range(20):
+        idle.go()
+    assert not idle.goes_on()
+    for count in range(1, 10):
+        os.kill(idle.pid, signal.SIGCONT)
+        idle._connection.send_bytes(pickle.dumps({"do": "state"}))
+        idle._connection.recv_bytes()
+        idle.go()
+        assert idle.goes_on() == (count > (20 + count) / 4)
+    idle.count_anew()
+    idle.go()
+    assert not idle.goes_on()
+
+
+def test_a_process_that_comes_to_rest_late_is_seen(idle, monkeypatch):
+    """It could have itself continued as soon as it was stopped. A thread that leaves its core takes some time, too."""
+    late_s = iter([op_process.LATE_S] * 4 + [2 * op_process.LATE_S] * 5)
+    times_at_rest = stopping.times_at_rest
+    monkeypatch.setattr(op_process, "times_at_rest", lambda pids: (times_at_rest(pids)[0], next(late_s)))
+    for _ in range(8):
+        idle.go()
+        assert not idle.goes_on()
+    idle.go()
+    assert idle.goes_on()
+
+
+def test_the_time_of_a_process_is_taken_when_it_grows_no_more(monkeypatch):
+    taken = iter([1.0, 1.0, 1.1, 1.2, *[1.3] * 1000])
+    monkeypatch.setattr(stopping, "cpu_seconds", lambda pid: next(taken) if pid == 1 else None)
+    monkeypatch.setattr(stopping.time, "perf_counter", iter(range(2000)).__next__)
+    monkeypatch.setattr(stopping, "_REST_S", 3)
+    monkeypatch.setattr(stopping, "_RESTING_S", 100)
+    assert stopping.times_at_rest([1, 2]) == ({1: 1.3}, pytest.approx(0.3))
+    always = iter(range(1000))
+    monkeypatch.setattr(stopping, "cpu_seconds", lambda pid: next(always))
+    _, late_s = stopping.times_at_rest([1])
+    assert late_s == pytest.approx(100, abs=2)
 
 
 def test_the_time_of_a_process_is_taken_once_it_has_stopped(monkeypatch):
@@ -268,12 +291,12 @@ def test_more_processes_than_can_be_followed_are_a_fault(idle, monkeypatch):
 
 def test_what_a_system_does_not_say_of_a_process_is_a_doubt(idle, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(op_process, "cpu_seconds", lambda pid: None)
+        patch.setattr(stopping, "cpu_seconds", lambda pid: None)
         idle.go()
-        assert (idle.doubt, idle.ran_s) == (op_process.UNTIMED, 0)
+        assert (idle.doubt, idle._ran) == (op_process.UNTIMED, False)
     idle._taken_s[2**22 + 1] = 0.0  # A child that was killed while it was stopped, as where memory lacks.
     idle.go()
-    assert (idle.doubt, idle.ran_s) == (op_process.ENDED, 0)
+    assert (idle.doubt, idle._ran) == (op_process.ENDED, False)
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])

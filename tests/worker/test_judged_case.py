@@ -291,7 +291,7 @@ def test_who_moves_the_judge_to_other_cores_raises_a_doubt():
 
 def test_a_process_that_goes_on_while_it_is_stopped():
     timed = made(double_plus_one)
-    timed._processes[0].ran_s = 0.01
+    timed._processes[0].goes_on = lambda: True
     assert "went on while it was stopped" in checked(timed).fault
 
 

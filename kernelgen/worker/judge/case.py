@@ -61,8 +61,6 @@ OTHERS_HELD_BACK = (
 NEVER_IDLE = "the GPU was busy before most of its calls, with work that it left there or with another program's"
 MOVED = "the cores of the process that measures were changed while it ran: leave them to the system"
 WENT_ON = "it went on while it was stopped: it had itself continued, as a timer or another process can"
-# As much processor time, in seconds and a case, may be counted of a process that is stopped, by a system that is late.
-RAN_S = 1e-3
 # Work for the GPU that takes the judge longer than this waits for somebody else's. So often it waits.
 QUIET_S, QUIET_TRIES = 2e-4, 5
 # Calls of a sample that are compared with the reference.
@@ -101,7 +99,7 @@ class JudgedCase:
         self._turn, self._empty_s = 0, 0.0
         self._waits = self._waits_in_vain = 0
         for process in self._processes:
-            process.ran_s, process.doubt = 0.0, None
+            process.count_anew()
         self._last: Sample | None = None
         # By process, the function that is armed there for all sets.
         self._armed: dict[OpProcess, str] = {}
@@ -245,6 +243,10 @@ class JudgedCase:
         for inputs, values in itertools.zip_longest(chosen, kinds, fillvalue="normal"):
             self.drawing.renew(inputs, values)
 
+    def run_again(self, sample: Sample) -> Sample:
+        """A further sample, taken as this."""
+        return self.run_joined(sample.name) if sample.joined else self.run(sample.name, sample.indices, sample.kinds)
+
     def run_joined(self, name: str) -> Sample:
         """A call of a function on each of the sets, with new values, in the CUDA graph that its process joined."""
         for inputs in self.sets:
@@ -258,7 +260,7 @@ class JudgedCase:
         seconds, own, addresses = self.functions[name].go(numbers)
         # The clock of the op's process takes single calls alone.
         a_call = own if self._is_cuda and own else max(seconds - self._empty_s, 1e-9) / len(indices)
-        self._last = Sample(name, indices, [*kinds], a_call, addresses)
+        self._last = Sample(name, indices, [*kinds], JOINED in numbers, a_call, addresses)
         return self._last
 
     def _arm(self, name: str, indices: list[int]) -> None:
@@ -371,7 +373,7 @@ class JudgedCase:
     def _went_on(self) -> str | None:
         """A fault if a process runs while it is stopped, such as by a timer that continues it, where it could compute
         from new inputs before the clock runs."""
-        return WENT_ON if self.functions[self._last.name].ran_s > RAN_S else None
+        return WENT_ON if self.functions[self._last.name].goes_on() else None
 
     def _held_back(self) -> str | None:
         """A fault if somebody slows a process by its cores or its priority. Any process of the same user can do that,

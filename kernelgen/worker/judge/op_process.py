@@ -30,7 +30,7 @@ from kernelgen.worker.judge import answers, process_memory
 from kernelgen.worker.judge.arena import CpuArena
 from kernelgen.worker.judge.errors import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.scheduling import scheduling
-from kernelgen.worker.judge.stopping import cpu_seconds, that_come_to_a_stop, told_to_stop
+from kernelgen.worker.judge.stopping import cpu_seconds, that_come_to_a_stop, times_at_rest, told_to_stop
 
 # kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes.
 _BOOT = (
@@ -59,6 +59,10 @@ _SIGNS_OF_THE_SYSTEM = {
 MOST_OF_AN_ANSWER, _ENDING_S = 2**26, 10.0
 # Each of an op's processes is looked at whenever it is stopped.
 MOST_CHILDREN = 200
+# Processor time that a process may take until it is at rest, and afterwards: a thread that wakes takes more.
+LATE_S, AT_REST_S = 2e-5, 1e-6
+# It goes on in so many samples before it counts, and in this share of them: of fewer, no median tells.
+FEW_SAMPLES, SHARE_OF_SAMPLES = 3, 0.25
 UNTIMED = "this system does not say whether its process went on while it was stopped"
 ENDED = "a process that it had started ended while it was stopped, so nobody knows what that did meanwhile"
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
@@ -83,8 +87,8 @@ def become_judge() -> None:
 class OpProcess:
     """One process. Between orders it is stopped, with all that it started.
 
-    A process may have itself continued, such as by a timer whose signal is SIGCONT. `ran_s` has the processor time that
-    it took while it was stopped, in seconds: of one that stays so, none. `doubt` says so where that cannot be told.
+    A process may have itself continued, such as by a timer whose signal is SIGCONT: then it takes processor time while
+    it is stopped. `doubt` says so where that cannot be told.
 
     Args:
         root: the project, where it runs.
@@ -94,8 +98,9 @@ class OpProcess:
         apart: the projects that it imports nothing of by chance, if it is not confined.
     """
 
-    ran_s = 0.0
     doubt: str | None = None
+    _samples = _samples_ahead = 0
+    _ran = False
 
     def __init__(
         self,
@@ -134,6 +139,7 @@ class OpProcess:
         self._children: list[int] = []
         # By process, the seconds that it had taken when it was stopped.
         self._taken_s: dict[int, float] = {}
+        self._late_s = 0.0
 
     # ---- Orders -----------------------------------------------------------------------------------------------
 
@@ -169,6 +175,9 @@ class OpProcess:
         The clock runs until the process is stopped: what it does behind its reply is in its time, too.
         """
         self._see_what_ran()
+        self._samples += 1
+        self._samples_ahead += self._ran
+        self._ran = False
         start = time.perf_counter()
         self._send_go(numbers)
         message = self._receive()
@@ -229,7 +238,7 @@ class OpProcess:
         if len(self._children) > MOST_CHILDREN:
             raise CallError(f"it has {len(self._children)} processes that it never waited for, beside its own")
         stopped = (self.pid, *that_come_to_a_stop(self._children))
-        self._taken_s = {pid: taken for pid in stopped if (taken := cpu_seconds(pid)) is not None}
+        self._taken_s, self._late_s = times_at_rest(stopped)
         if self.pid not in self._taken_s:
             self.doubt = UNTIMED
         return end
@@ -242,12 +251,22 @@ class OpProcess:
             self._stopped = False
 
     def _see_what_ran(self) -> None:
+        self._ran |= self._late_s > LATE_S
         for pid, before in self._taken_s.items():
             if (now := cpu_seconds(pid)) is not None:
-                self.ran_s += now - before
+                self._ran |= now - before > AT_REST_S
             else:
                 self.doubt = ENDED
-        self._taken_s = {}
+        self._taken_s, self._late_s = {}, 0.0
+
+    def count_anew(self) -> None:
+        """The samples, and those before which it goes on; nothing is in doubt."""
+        self._samples = self._samples_ahead = 0
+        self._ran, self.doubt = False, None
+
+    def goes_on(self) -> bool:
+        """Whether it runs while it is stopped, before so many of its samples that it could gain by that."""
+        return self._samples_ahead > max(FEW_SAMPLES, SHARE_OF_SAMPLES * self._samples)
 
     def settle(self, seconds: float) -> None:
         """Lets it run for a while, and stops it again."""

@@ -23,12 +23,13 @@ READ_LATE = (
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample: whose it is, its sets, the kinds of their values if they are special, its seconds a call, and the
-    addresses of its results."""
+    """A sample: whose it is, its sets, the kinds of their values if they are special, whether the calls were joined in
+    a CUDA graph, its seconds a call, and the addresses of its results."""
 
     name: str
     indices: list[int]
     kinds: list[str]
+    joined: bool
     seconds: float
     addresses: list[int]
 
@@ -37,7 +38,7 @@ class SampleResults:
     """The results of a `JudgedCase`'s samples.
 
     Args:
-        timed: has `op`, `device`, `functions`, `sets` and `run`.
+        timed: has `op`, `device`, `functions`, `sets` and `run_again`.
     """
 
     def __init__(self, timed: Any) -> None:
@@ -100,7 +101,7 @@ class SampleResults:
             if copies and reader.is_current():
                 return sample, copies, None
             reader.open()
-            sample = self._timed.run(sample.name, sample.indices, sample.kinds)
+            sample = self._timed.run_again(sample)
         return sample, self.read_now(sample), READ_LATE
 
     def read_now(self, sample: Sample) -> list[list[Tensor]]:

@@ -14,6 +14,8 @@ from kernelgen.worker.judge.errors import CallError
 _STOPPING_S = 0.1
 # A process that did not stop is told to again, first after so many seconds and then each so many; and for so long.
 _TOLD_AGAIN_S, _UNSTOPPABLE_S = (5e-3, 1e-3), 10.0
+# Processes are at rest that took no processor time for so long, which is waited for so long.
+_REST_S, _RESTING_S = 5e-5, 1e-2
 UNSTOPPABLE = "its process did not stop: it had itself continued, as a timer or another process can"
 
 
@@ -56,6 +58,22 @@ def _comes_to_a_stop(pid: int, end: float) -> bool:
                 return True
         return state == "T"
     return False
+
+
+def times_at_rest(pids: Sequence[int]) -> tuple[dict[int, float], float]:
+    """By process, the processor time that it has taken once that grows no more; and what all took until then. A thread
+    has yet to leave its core when it says that it stops, and on a busy machine it may lose the core before it has."""
+    first = last = _cpu_times(pids)
+    now = changed = begin = time.perf_counter()
+    while now - changed < _REST_S and now - begin < _RESTING_S:
+        times, now = _cpu_times(pids), time.perf_counter()
+        if times != last:
+            last, changed = times, now
+    return last, sum(taken - first.get(pid, taken) for pid, taken in last.items())
+
+
+def _cpu_times(pids: Sequence[int]) -> dict[int, float]:
+    return {pid: taken for pid in pids if (taken := cpu_seconds(pid)) is not None}
 
 
 def cpu_seconds(pid: int) -> float | None:
