@@ -88,16 +88,17 @@ def clock_for(device: str) -> CpuClock | CudaClock:
     return CudaClock() if torch.device(device).type == "cuda" else CpuClock()
 
 
-def captured(call: Call) -> Call | None:
-    """The call as a replay of a CUDA graph, which returns the same tensors each time; None if it cannot be captured."""
-    stream = torch.cuda.Stream()
+def captured(call: Call, stream: torch.cuda.Stream | None = None) -> Call | None:
+    """The call as a replay of a CUDA graph, which returns the same tensors each time; None if it cannot be captured, on
+    this stream or a new one."""
+    stream = stream or torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=stream):
             result = call()
     except RuntimeError:
         torch.cuda.synchronize()

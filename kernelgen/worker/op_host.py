@@ -228,13 +228,18 @@ class _Host:
         self.arm(function, [index], False, True)
         return {"captured": self._graphs[function, index] is not None}
 
-    def join_calls(self, function: str, count: int) -> dict[str, Any]:
+    def join_calls(self, function: str, count: int, backward: bool) -> dict[str, Any]:
         """Capture a call on each of the first `count` sets into one CUDA graph, which the number JOINED then launches;
         whether that could be done."""
+        import torch
+
         from kernelgen.worker.clock import captured
 
-        calls = [self._call(self._functions[function], index, False) for index in range(count)]
-        self._joined = captured(lambda: [call() for call in calls])
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # A gradient runs on the stream of its forward.
+            calls = [self._call(self._functions[function], index, backward) for index in range(count)]
+        self._joined = captured(lambda: [call() for call in calls], stream)
         return {"captured": self._joined is not None}
 
     def left(self, times: int = 10) -> dict[str, Any]:

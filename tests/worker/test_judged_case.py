@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -473,20 +473,47 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
 
 
 @pytest.mark.parametrize(
-    ("own", "wall_clock", "faulty"),
+    ("own", "wall_clock", "said"),
     [
-        (7e-6, 5.5e-6, False),
-        (7e-6 / 3, 5.5e-6, True),
-        (5.5e-6 / 3, 3.9e-6, True),
-        (45e-6, 50e-6, False),
-        (15e-6, 45e-6, True),
-        (2e-4, 3e-4, False),
+        (7e-6, 5.5e-6, None),
+        (7e-6 / 3, 5.5e-6, "fault"),
+        (5.5e-6 / 3, 3.9e-6, "fault"),
+        (4e-6 / 1.8, 3e-6, "doubt"),
+        (45e-6, 60e-6, None),
+        (45e-6 / 1.3, 55e-6, "fault"),
+        (60e-6, 75e-6, None),
+        (60e-6, 99e-6, "doubt"),
+        (15e-6, 45e-6, "fault"),
+        (2e-4, 2.3e-4, None),
+        (2e-4, 3e-4, "doubt"),
+        (2e-4, 4e-4, "fault"),
+        (5e-3, 5.4e-3, None),
+        (5e-3, 6e-3, "doubt"),
     ],
 )
-def test_the_wall_clock_bounds_what_short_calls_say(monkeypatch, own, wall_clock, faulty):
-    """A third of a call's time is seen from a few microseconds on; a GPU that clocks lower is no fault."""
-    fault = result_of_calls(monkeypatch, own, lambda calls: wall_clock).fault
-    assert (fault is not None and "by the wall clock" in fault) == faulty
+def test_the_wall_clock_bounds_what_events_say(monkeypatch, own, wall_clock, said):
+    """A third of a call's time is seen from a few microseconds on; a GPU that clocks lower is a doubt alone."""
+    result = result_of_calls(monkeypatch, own, lambda calls: wall_clock)
+    assert (result.fault is not None and "by the wall clock" in result.fault) == (said == "fault")
+    assert (result.doubt is not None) == (said == "doubt")
+
+
+@pytest.mark.parametrize(("wall_clock", "said"), [(12e-6, None), (60e-6, "doubt"), (2e-3, "fault")])
+def test_calls_that_no_graph_holds_are_not_believed_where_launches_take_longer(monkeypatch, wall_clock, said):
+    result = result_of_calls(monkeypatch, 9e-6, lambda calls: wall_clock, joined=False)
+    assert (result.fault is not None, result.doubt is not None) == (said == "fault", said == "doubt")
+
+
+def test_what_a_request_takes_is_not_the_calls(monkeypatch):
+    result = result_of_calls(monkeypatch, 2e-4, lambda calls: 2e-4 + 1.5e-4 / calls, request_s=1.5e-4)
+    assert result == CheckResult()
+
+
+def test_samples_that_say_less_than_later_calls_count(monkeypatch):
+    """An op may know that its samples are over."""
+    samples = [9e-6, 2e-6, 2e-6]
+    assert result_of_calls(monkeypatch, 9e-6, lambda calls: 9e-6).fault is None
+    assert "2.0 µs by its own" in result_of_calls(monkeypatch, 9e-6, lambda calls: 9e-6, samples=samples).fault
 
 
 @pytest.mark.parametrize(("hidden", "faulty"), [(0.0, False), (10e-6, True)])
@@ -533,13 +560,15 @@ def result_of_calls(
     seconds_a_call: Callable[[int], float],
     left: Iterator[float] | None = None,
     others: str | None = None,
+    joined: bool = True,
+    samples: Sequence[float] = (),
+    request_s: float = 0.0,
 ) -> CheckResult:
-    """What the wall clock says of calls in one graph that take so long by their own events, and by the clock; where the
-    GPU works on after a sample, `left` says for how long."""
+    """What the wall clock says of calls, in one graph or not, that take so long by their own events, and by the clock;
+    where the GPU works on after a sample, `left` says for how long."""
     monkeypatch.setattr(wall, "PAUSES_S", [0.0] * len(wall.PAUSES_S))
     own = itertools.repeat(own) if isinstance(own, float) else own
     answers = {
-        "join_calls": lambda: {"captured": True},
         "arm": dict,
         "left": lambda: {"seconds": next(left) if left else 0.0},
     }
@@ -547,7 +576,12 @@ def result_of_calls(
     placed = []
     timed = SimpleNamespace(
         functions={"op": SimpleNamespace(ask=lambda order, **_: answers[order]())},
-        run=lambda name, indices: SimpleNamespace(seconds=next(own)),
+        run=lambda name, indices: SimpleNamespace(seconds=next(own) if indices == [0] else seconds_a_call(len(placed))),
+        join_calls=lambda name: joined,
+        sets=placed,
+        seconds={"op": [*samples]},
+        request_seconds=lambda: request_s,
+        empty_kernel=(2e-6, 1.2e-6),
         run_joined=lambda name: SimpleNamespace(seconds=seconds_a_call(len(placed))),
         place=lambda sets: placed.__setitem__(slice(None), sets),
         drawing=SimpleNamespace(new_set=lambda: None, nbytes=32_000),

@@ -5,13 +5,14 @@ as the clock does, and is stopped before its results are read: from its memory, 
 clock stopped. Which samples are checked is decided by chance after they were timed.
 """
 
+import functools
 import gc
 import itertools
 import os
 import random
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 import torch
@@ -36,7 +37,7 @@ from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.errors import CallError, RaisedError
 from kernelgen.worker.judge.op_process import OpProcess
 from kernelgen.worker.judge.sample_results import Sample, SampleResults
-from kernelgen.worker.judge.wall import checked_by_the_wall
+from kernelgen.worker.judge.wall import checked_by_the_wall, empty_kernel
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op_host import JOINED
 
@@ -75,6 +76,7 @@ class JudgedCase:
         drawing: what draws its inputs.
         processes: by function, the process that runs it; further ones are added to `functions`.
         idle: a process without an op, which tells what a request and a reply take; None on CUDA.
+        idle_on_gpu: gives one that uses the GPU; None on a CPU.
         bystanders: what was on the GPU before there was a process of the op; None on a CPU.
 
     Of a drawing for the backward the gradient alone is timed; the forward runs before.
@@ -86,9 +88,11 @@ class JudgedCase:
         processes: Mapping[str, OpProcess],
         arena: CpuArena | CudaArena,
         idle: OpProcess | None,
+        idle_on_gpu: Callable[[], OpProcess] | None = None,
         bystanders: Bystanders | None = None,
     ) -> None:
         self.drawing, self._arena, self._idle, self.bystanders = drawing, arena, idle, bystanders
+        self._idle_on_gpu = idle_on_gpu
         self.op, self.sizes, self.dtype = drawing.op, drawing.sizes, drawing.dtype
         self.device, self.backward = drawing.device, drawing.backward
         self.functions = dict(processes)
@@ -101,6 +105,8 @@ class JudgedCase:
         for process in self._processes:
             process.count_anew()
         self._last: Sample | None = None
+        # By function, the seconds of the samples that were taken.
+        self.seconds: dict[str, list[float]] = {}
         # By process, the function that is armed there for all sets.
         self._armed: dict[OpProcess, str] = {}
         self._is_cuda = torch.device(self.device).type == "cuda"
@@ -108,7 +114,7 @@ class JudgedCase:
         for process in self._processes:
             self.results.join(process)
         if self._is_cuda:
-            self._flush = clock.CudaClock()
+            self.clock = clock.CudaClock()
             self._probe = torch.zeros(1, device=self.device)
         # The outputs take about as much memory again.
         fitting = ROTATED_BYTES // max(1, 2 * drawing.nbytes)
@@ -119,6 +125,10 @@ class JudgedCase:
     @property
     def method(self) -> str:
         return ("cuda graphs" if self.graphs else "cuda events") if self._is_cuda else "cpu clock"
+
+    @functools.cached_property
+    def empty_kernel(self) -> tuple[float, float]:
+        return empty_kernel(self.clock)
 
     # ---- Inputs -----------------------------------------------------------------------------------------------
 
@@ -175,12 +185,11 @@ class JudgedCase:
                 self.results.open(name)
             self.results.learn_layout(name)
         if self._idle:
-            self._empty_s = self._time_of_empty_batches()
+            self._empty_s = statistics.median(_empty_batches(self._idle))
 
-    def _time_of_empty_batches(self) -> float:
-        """What a request and a reply take. A process without an op says so, for an op could make them seem long."""
-        self._idle.ask("arm", function="", indices=[], backward=False, graphs=False)
-        return statistics.median(self._idle.go()[0] for _ in range(EMPTY_BATCHES))
+    def request_seconds(self) -> float:
+        """What a request and a reply take at least, and to see that the GPU has nothing to do."""
+        return min(_empty_batches(self._idle_on_gpu()))
 
     # ---- Samples ----------------------------------------------------------------------------------------------
 
@@ -194,7 +203,7 @@ class JudgedCase:
         """The fastest call's seconds, after warming up."""
         self.run(name, [0])
         self.results.learn_layout(name)
-        self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
+        self._empty_s = statistics.median(_empty_batches(self._idle)) if self._idle else 0.0
         end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
         while times < 3 or time.perf_counter() < end:
             fastest, times = min(fastest, self.run(name, [0]).seconds), times + 1
@@ -213,7 +222,9 @@ class JudgedCase:
 
     def sample(self, name: str) -> float:
         """Seconds a call."""
-        return self.run(name, self._next_sets()).seconds
+        taken = self.run(name, self._next_sets()).seconds
+        self.seconds.setdefault(name, []).append(taken)
+        return taken
 
     def _next_sets(self) -> list[int]:
         first, self._turn = self._turn, self._turn + self.calls_a_sample
@@ -247,15 +258,28 @@ class JudgedCase:
         """A further sample, taken as this."""
         return self.run_joined(sample.name) if sample.joined else self.run(sample.name, sample.indices, sample.kinds)
 
+    def join_calls(self, name: str) -> bool:
+        """Has a call of a function on each of the sets captured in one CUDA graph; whether that can be done. The
+        forwards of gradients run now, on values that stay."""
+        if self.backward:
+            self._renew(self.sets, ())
+            torch.cuda.synchronize()
+        facts = {"function": name, "count": len(self.sets), "backward": self.backward}
+        return bool(self.functions[name].ask("join_calls", **facts)["captured"])
+
     def run_joined(self, name: str) -> Sample:
-        """A call of a function on each of the sets, with new values, in the CUDA graph that its process joined."""
-        for inputs in self.sets:
-            self.drawing.renew(inputs)
+        """The calls of a function that its process joined in a CUDA graph, with new values: of gradients, cotangents
+        alone."""
+        if self.backward:
+            for inputs in self.sets:
+                self.drawing.renew_cotangents(inputs)
+        else:
+            self._renew(self.sets, ())
         return self._go(name, list(range(len(self.sets))), [JOINED])
 
     def _go(self, name: str, indices: list[int], numbers: list[int], kinds: Sequence[str] = ()) -> Sample:
         if self._is_cuda:
-            self._flush.flush()
+            self.clock.flush()
             self._wait_for_the_gpu()
         seconds, own, addresses = self.functions[name].go(numbers)
         # The clock of the op's process takes single calls alone.
@@ -449,6 +473,12 @@ class JudgedCase:
             self.run(name, [0, 1])
             return self.check()
         return CheckResult()
+
+
+def _empty_batches(idle: OpProcess) -> list[float]:
+    """Seconds of requests and replies. A process without an op says so, for an op could make them seem long."""
+    idle.ask("arm", function="", indices=[], backward=False, graphs=False)
+    return [idle.go()[0] for _ in range(EMPTY_BATCHES)]
 
 
 def _placed(tensor: Tensor, offset: int) -> Place:

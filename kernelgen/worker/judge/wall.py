@@ -1,10 +1,19 @@
-"""Holds the times of a GPU's events, which the op could reach, against the judge's own clock."""
+"""Holds the times of a GPU's events, which the op could reach, against the judge's own clock.
 
+By that clock a long call is timed alone, beside requests to a process that calls nothing; of short calls many are timed
+together, each on inputs of its own. They are launched by a CUDA graph, if they can be captured, so that no launch comes
+between them. This has to confirm what the events say. If it does not, a long batch has to agree by far, beside which it
+is short how long a process waits for a core: then there is a doubt, and else a fault.
+"""
+
+import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from kernelgen.worker.clock import CudaClock, captured
 from kernelgen.worker.judge.comparison import CheckResult
 
 # How often the clock has to disagree, and how long after each other: a machine may be slow for some milliseconds, and
@@ -13,44 +22,137 @@ TRIES, APART_S = 3, 0.05
 PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 # Readings of a call's own time: as many as fit READ_S, between these bounds.
 LEAST_READINGS, MOST_READINGS, READ_S = 5, 20, 0.05
-# Over how many calls it is read, each on inputs of its own: so many that they take BATCHED_S, between these bounds. A
-# process may wait for a core for milliseconds, so a fault is one that LONGER as many calls show too: beside them such a
-# wait is short.
-LEAST_CALLS, MOST_CALLS, BATCHED_S, LONGER = 64, 512, 2e-3, 8
-# The memory that the calls' tensors may take.
-BYTES = 16 * 2**30
-# What a request and a reply take, in seconds; and what comes between two calls of a graph, or between launches of
-# kernels from Python.
-BATCH_S, NODE_S, LAUNCHES_S = 3e-4, 1e-6, 1e-3
-# A GPU that is kept busy may clock lower, though not by short calls, of which there is soon an end; without a graph the
-# CPU's launches may take longer than its work.
-SHORT_S, OF_SHORT, OF_GRAPHS, OF_LAUNCHES = 50e-6, 1.3, 1.7, 5.0
+# Calls that take so long are timed alone, each time so often.
+ALONE_S, ALONE = 1e-4, 8
+# A time by the wall clock confirms one by events that is not so many times as long, with so much for the launch.
+CONFIRMED, LAUNCH_S = 1.1, 2e-5
+# Shorter calls are so many that they take BATCHED_S together.
+BATCHED_S, MOST_CALLS = 4e-3, 512
+# Behind each other, calls take up to a third longer than alone, beside what an empty kernel takes: they wait for the
+# memory that others wrote to last, and for the addresses of theirs (rows of 64 to 512 MB on an H100).
+CONFIRMED_BEHIND, SLACK_S = 1.45, 5e-7
+# The calls of a longer batch, and the memory that the tensors of one may take.
+LONGER, LONGER_LEAST_CALLS, BYTES = 8, 64, 16 * 2**30
+# What a request and a reply take at most, in seconds.
+REQUEST_S = 3e-4
+# Of a longer batch, what is far from a call's own time: short calls do not lower the clock, and without a graph the
+# launches may take longer than the GPU's work. A node of a graph takes NODE_S.
+SHORT_S, OF_SHORT, OF_GRAPHS, NODE_S = 50e-6, 1.3, 1.7, 1e-6
+OF_LAUNCHES, LAUNCHES_S = 5.0, 1e-3
 # Work left on another stream shows as time that the GPU still needs after the current stream is through.
 LEFT_S, LEFT_SHARE = 50e-6, 0.10
 
 
 def checked_by_the_wall(timed: Any, name: str) -> CheckResult:
-    """A fault if calls of a function of a `JudgedCase` take longer by the judge's clock than by the GPU's events, or
-    did nothing then. What an op hides, it hides each time; but another program prolongs the one and not the other, too:
-    where there is one, nobody can say, and no gain is believed."""
+    """A fault if calls of a function of a `JudgedCase` take far longer by the judge's clock than by the GPU's events,
+    or did nothing then. What an op hides, it hides each time; but another program prolongs the one and not the other,
+    too: where there is one, nobody can say, and no gain is believed. Nor is it where the judge's clock does not confirm
+    the events."""
     own = _own_seconds(timed, name)
-    fault, checked = _fault_by_the_wall(timed, name, own), timed.check()
+    wall = _unconfirmed(timed, name, own)
+    fault = wall and _fault_of_longer_batches(timed, name, own)
+    checked = timed.check()
     if checked.fault:
         return checked
     fault = fault or _fault_by_what_is_left(timed, name, own)
     if fault and (others := timed.bystanders.sentence()):
         return CheckResult(doubt=f"not judged by the wall clock, since {others}: {fault}")
-    return CheckResult(fault, checked.remark, checked.doubt)
+    if fault or not wall:
+        return CheckResult(fault, checked.remark, checked.doubt)
+    doubt = f"the wall clock does not confirm its time: {_differing(wall, own)}"
+    return CheckResult(remark=checked.remark, doubt=checked.doubt or doubt)
 
 
-def _fault_by_the_wall(timed: Any, name: str, own: float) -> str | None:
-    # Few calls are looked at as if a request took no time; what takes longer is judged by many, beside which that is
-    # little.
-    for longer, request_s in ((1, 0.0), (LONGER, BATCH_S)):
-        fault = _fault_of_a_batch(timed, name, own, calls_of_the_wall(timed, own, longer), request_s)
-        if not fault:
-            break
-    return fault
+def empty_kernel(clock: CudaClock) -> tuple[float, float]:
+    """Seconds of a kernel that does next to nothing, captured in a CUDA graph: by events, and as one of many."""
+    cell = torch.zeros(1, device="cuda")
+    alone, many = captured(cell.zero_), captured(lambda: [cell.zero_() for _ in range(MOST_CALLS)])
+    own = _lower_quartile([clock.sample([alone])[0] for _ in range(MOST_READINGS)])
+    walls = []
+    for _ in range(MOST_READINGS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        many()
+        torch.cuda.synchronize()
+        walls.append((time.perf_counter() - start) / MOST_CALLS)
+    return own, min(walls)
+
+
+def calls_of_a_batch(timed: Any, own: float) -> int:
+    """How many calls fit the time and the memory: the judge has their inputs, the op copies of them and the results."""
+    wanted = min(round(BATCHED_S / max(own, 1e-9)), MOST_CALLS)
+    return max(2, min(wanted, _calls_in_memory(timed)))
+
+
+def calls_of_a_longer_batch(timed: Any, own: float) -> int:
+    wanted = min(max(LONGER_LEAST_CALLS, round(BATCHED_S / max(own, 1e-9))), MOST_CALLS)
+    return max(2, min(LONGER * wanted, _calls_in_memory(timed)))
+
+
+def _calls_in_memory(timed: Any) -> int:
+    return min(BYTES, torch.cuda.mem_get_info()[0] // 4) // max(1, 3 * timed.drawing.nbytes)
+
+
+def _own_seconds(timed: Any, name: str) -> float:
+    """Seconds of a call by the GPU's events: the lower quartile of some readings, or what its samples say if that is
+    less. Where the process waits for a core, launches come late and prolong a reading."""
+    readings, start = [], time.perf_counter()
+    while len(readings) < LEAST_READINGS or (len(readings) < MOST_READINGS and time.perf_counter() - start < READ_S):
+        readings.append(timed.run(name, [0]).seconds)
+    return min([_lower_quartile(readings), *map(statistics.median, filter(None, [timed.seconds.get(name)]))])
+
+
+def _lower_quartile(values: list[float]) -> float:
+    return sorted(values)[len(values) // 4]
+
+
+def _unconfirmed(timed: Any, name: str, own: float) -> float | None:
+    """Seconds a call by the wall clock, if these do not confirm that it takes so long by its own events."""
+    if own < ALONE_S and (joined := _placed(timed, name, calls_of_a_batch(timed, own))):
+        own_of_empty, node_of_empty = timed.empty_kernel
+        allowed = node_of_empty + CONFIRMED_BEHIND * max(own - own_of_empty, 0.0) + SLACK_S
+        return _longer_than(timed, name, joined, allowed + REQUEST_S / len(timed.sets))
+    # Without a graph two calls are timed: of a single one the process takes the time itself.
+    joined = _placed(timed, name, 1) or _placed(timed, name, 2)
+    return _longer_than(timed, name, joined, CONFIRMED * own + LAUNCH_S, timed.request_seconds)
+
+
+def _fault_of_longer_batches(timed: Any, name: str, own: float) -> str | None:
+    joined = _placed(timed, name, calls_of_a_longer_batch(timed, own))
+    in_a_graph = (OF_SHORT if own < SHORT_S else OF_GRAPHS) * own + NODE_S
+    allowed = in_a_graph if joined else OF_LAUNCHES * own + LAUNCHES_S
+    wall = _longer_than(timed, name, joined, allowed + REQUEST_S / len(timed.sets))
+    return wall and _differing(wall, own)
+
+
+def _placed(timed: Any, name: str, calls: int) -> bool:
+    """Places inputs of so many calls; whether the calls can be joined in a graph."""
+    timed.place([timed.drawing.new_set() for _ in range(calls)])
+    return timed.join_calls(name)
+
+
+def _longer_than(
+    timed: Any, name: str, joined: bool, allowed: float, request_seconds: Callable[[], float] | None = None
+) -> float | None:
+    """Seconds a call by the wall clock, of all sets together, if these take longer than is allowed each time; less what
+    a request takes, where that is known."""
+    for pause_s in PAUSES_S:
+        time.sleep(pause_s)
+        request_s = request_seconds() if request_seconds else 0.0
+        times = ALONE if request_seconds else 3
+        wall = min(_seconds(timed, name, joined) for _ in range(times)) - request_s / len(timed.sets)
+        if wall <= allowed:
+            return None
+    return wall
+
+
+def _seconds(timed: Any, name: str, joined: bool) -> float:
+    sample = timed.run_joined(name) if joined else timed.run(name, list(range(len(timed.sets))))
+    return sample.seconds
+
+
+def _differing(wall: float, own: float) -> str:
+    return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
 
 
 def _fault_by_what_is_left(timed: Any, name: str, own: float) -> str | None:
@@ -61,44 +163,3 @@ def _fault_by_what_is_left(timed: Any, name: str, own: float) -> str | None:
             return None
         time.sleep(APART_S)
     return f"the GPU worked on for {left * 1e6:.0f} µs after the timed stream was through: work was left elsewhere"
-
-
-def _own_seconds(timed: Any, name: str) -> float:
-    """Seconds of a call by the GPU's events: the lower quartile of some readings. Where the process waits for a core,
-    launches come late and prolong a reading."""
-    readings, start = [], time.perf_counter()
-    while len(readings) < LEAST_READINGS or (len(readings) < MOST_READINGS and time.perf_counter() - start < READ_S):
-        readings.append(timed.run(name, [0]).seconds)
-    return sorted(readings)[len(readings) // 4]
-
-
-def _fault_of_a_batch(timed: Any, name: str, own: float, sets: int, request_s: float) -> str | None:
-    timed.place([timed.drawing.new_set() for _ in range(sets)])
-    ask = timed.functions[name].ask
-    joined = not timed.backward and ask("join_calls", function=name, count=sets)["captured"]
-    if joined:
-        allowed = (OF_SHORT if own < SHORT_S else OF_GRAPHS) * own + NODE_S + request_s / sets
-    else:
-        allowed = OF_LAUNCHES * own + LAUNCHES_S + request_s / sets
-    for pause_s in PAUSES_S:
-        time.sleep(pause_s)
-        wall = min(_seconds(timed, name, joined) for _ in range(3))
-        if wall <= allowed:
-            return None
-    return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
-
-
-def _seconds(timed: Any, name: str, joined: bool) -> float:
-    """Seconds a call by the wall clock, of a batch of all sets."""
-    sample = timed.run_joined(name) if joined else timed.run(name, list(range(len(timed.sets))))
-    return sample.seconds
-
-
-def calls_of_the_wall(timed: Any, own: float, longer: int = 1) -> int:
-    """How many calls fit the time, `longer` times as much, and the memory: the judge has their inputs, the op copies of
-    them and the results."""
-    memory = min(BYTES, torch.cuda.mem_get_info()[0] // 4)
-    wanted = min(max(LEAST_CALLS, round(BATCHED_S / max(own, 1e-9))), MOST_CALLS)
-    if timed.backward:  # No graph holds these; each keeps what its forward saved.
-        wanted = LEAST_CALLS
-    return max(2, min(longer * wanted, memory // max(1, 3 * timed.drawing.nbytes)))
