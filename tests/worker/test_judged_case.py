@@ -484,11 +484,11 @@ def test_what_another_program_makes_the_gpu_wait_for_is_not_the_ops(leaves_work,
         (60e-6, 75e-6, None),
         (60e-6, 99e-6, "doubt"),
         (15e-6, 45e-6, "fault"),
-        (2e-4, 2.3e-4, None),
-        (2e-4, 3e-4, "doubt"),
+        (2e-4, 2.8e-4, None),
+        (2e-4, 3.2e-4, "doubt"),
         (2e-4, 4e-4, "fault"),
-        (5e-3, 5.4e-3, None),
-        (5e-3, 6e-3, "doubt"),
+        (5e-3, 7e-3, None),
+        (5e-3, 8e-3, "doubt"),
     ],
 )
 def test_the_wall_clock_bounds_what_events_say(monkeypatch, own, wall_clock, said):
@@ -502,11 +502,6 @@ def test_the_wall_clock_bounds_what_events_say(monkeypatch, own, wall_clock, sai
 def test_calls_that_no_graph_holds_are_not_believed_where_launches_take_longer(monkeypatch, wall_clock, said):
     result = result_of_calls(monkeypatch, 9e-6, lambda calls: wall_clock, joined=False)
     assert (result.fault is not None, result.doubt is not None) == (said == "fault", said == "doubt")
-
-
-def test_what_a_request_takes_is_not_the_calls(monkeypatch):
-    result = result_of_calls(monkeypatch, 2e-4, lambda calls: 2e-4 + 1.5e-4 / calls, request_s=1.5e-4)
-    assert result == CheckResult()
 
 
 def test_samples_that_say_less_than_later_calls_count(monkeypatch):
@@ -562,7 +557,6 @@ def result_of_calls(
     others: str | None = None,
     joined: bool = True,
     samples: Sequence[float] = (),
-    request_s: float = 0.0,
 ) -> CheckResult:
     """What the wall clock says of calls, in one graph or not, that take so long by their own events, and by the clock;
     where the GPU works on after a sample, `left` says for how long."""
@@ -580,7 +574,6 @@ def result_of_calls(
         join_calls=lambda name: joined,
         sets=placed,
         seconds={"op": [*samples]},
-        request_seconds=lambda: request_s,
         empty_kernel=(2e-6, 1.2e-6),
         run_joined=lambda name: SimpleNamespace(seconds=seconds_a_call(len(placed))),
         place=lambda sets: placed.__setitem__(slice(None), sets),

@@ -12,7 +12,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 import torch
@@ -76,7 +76,6 @@ class JudgedCase:
         drawing: what draws its inputs.
         processes: by function, the process that runs it; further ones are added to `functions`.
         idle: a process without an op, which tells what a request and a reply take; None on CUDA.
-        idle_on_gpu: gives one that uses the GPU; None on a CPU.
         bystanders: what was on the GPU before there was a process of the op; None on a CPU.
 
     Of a drawing for the backward the gradient alone is timed; the forward runs before.
@@ -88,11 +87,9 @@ class JudgedCase:
         processes: Mapping[str, OpProcess],
         arena: CpuArena | CudaArena,
         idle: OpProcess | None,
-        idle_on_gpu: Callable[[], OpProcess] | None = None,
         bystanders: Bystanders | None = None,
     ) -> None:
         self.drawing, self._arena, self._idle, self.bystanders = drawing, arena, idle, bystanders
-        self._idle_on_gpu = idle_on_gpu
         self.op, self.sizes, self.dtype = drawing.op, drawing.sizes, drawing.dtype
         self.device, self.backward = drawing.device, drawing.backward
         self.functions = dict(processes)
@@ -185,11 +182,12 @@ class JudgedCase:
                 self.results.open(name)
             self.results.learn_layout(name)
         if self._idle:
-            self._empty_s = statistics.median(_empty_batches(self._idle))
+            self._empty_s = self._time_of_empty_batches()
 
-    def request_seconds(self) -> float:
-        """What a request and a reply take at least, and to see that the GPU has nothing to do."""
-        return min(_empty_batches(self._idle_on_gpu()))
+    def _time_of_empty_batches(self) -> float:
+        """What a request and a reply take. A process without an op says so, for an op could make them seem long."""
+        self._idle.ask("arm", function="", indices=[], backward=False, graphs=False)
+        return statistics.median(self._idle.go()[0] for _ in range(EMPTY_BATCHES))
 
     # ---- Samples ----------------------------------------------------------------------------------------------
 
@@ -203,7 +201,7 @@ class JudgedCase:
         """The fastest call's seconds, after warming up."""
         self.run(name, [0])
         self.results.learn_layout(name)
-        self._empty_s = statistics.median(_empty_batches(self._idle)) if self._idle else 0.0
+        self._empty_s = self._time_of_empty_batches() if self._idle else 0.0
         end, fastest, times = time.perf_counter() + 2 * clock.WARM_UP_S, float("inf"), 0
         while times < 3 or time.perf_counter() < end:
             fastest, times = min(fastest, self.run(name, [0]).seconds), times + 1
@@ -473,12 +471,6 @@ class JudgedCase:
             self.run(name, [0, 1])
             return self.check()
         return CheckResult()
-
-
-def _empty_batches(idle: OpProcess) -> list[float]:
-    """Seconds of requests and replies. A process without an op says so, for an op could make them seem long."""
-    idle.ask("arm", function="", indices=[], backward=False, graphs=False)
-    return [idle.go()[0] for _ in range(EMPTY_BATCHES)]
 
 
 def _placed(tensor: Tensor, offset: int) -> Place:

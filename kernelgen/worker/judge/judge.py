@@ -108,7 +108,6 @@ class Judge(LoadedOp):
             raise LabError(f"{op.name} does not load: {error}.") from error
         self._idle = None if self._is_cuda else self._start(self._trusted)
         self._peers: OpProcess | None = None
-        self._idle_on_gpu: OpProcess | None = None
         self._case: JudgedCase | None = None
         self._noise = NoiseTape(self.device)
 
@@ -119,11 +118,7 @@ class Judge(LoadedOp):
             for process in self.processes if self._is_cuda else ():
                 process.ask("free_memory")
         drawing = Drawing(self.op, sizes, dtype, self.device, self._noise, backward=backward)
-        self._case = JudgedCase(
-            *(drawing, {"op": self.process}, self.arena, self._idle),
-            idle_on_gpu=self._idle_process_on_gpu,
-            bystanders=self._bystanders,
-        )
+        self._case = JudgedCase(drawing, {"op": self.process}, self.arena, self._idle, self._bystanders)
         return self._case
 
     def peers(self) -> OpProcess:
@@ -134,13 +129,6 @@ class Judge(LoadedOp):
             self._peers.ask("load_peers", **facts)
             self._peers.ask("start_clock", tf32=bool(self._request.get("tf32")))
         return self._peers
-
-    def _idle_process_on_gpu(self) -> OpProcess:
-        """A process without an op, which is started when it is first asked for."""
-        if self._idle_on_gpu is None:
-            self._idle_on_gpu = self._start(self._trusted)
-            self._idle_on_gpu.ask("start_clock", tf32=False)
-        return self._idle_on_gpu
 
     def check_afterwards(self, timed: JudgedCase, findings: Findings) -> None:
         """The checks of a case for when all samples are taken, if nothing was wrong before."""

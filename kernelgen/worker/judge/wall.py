@@ -1,14 +1,13 @@
 """Holds the times of a GPU's events, which the op could reach, against the judge's own clock.
 
-By that clock a long call is timed alone, beside requests to a process that calls nothing; of short calls many are timed
-together, each on inputs of its own. They are launched by a CUDA graph, if they can be captured, so that no launch comes
-between them. This has to confirm what the events say. If it does not, a long batch has to agree by far, beside which it
-is short how long a process waits for a core: then there is a doubt, and else a fault.
+By that clock calls are timed together, each on inputs of its own: in a CUDA graph, if they can be captured, so that no
+launch comes between them. A batch of a few milliseconds has to confirm what the events say. If it does not, a longer
+one has to agree by far, beside which it is short how long a process waits for a core: then there is a doubt, and else
+a fault.
 """
 
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,15 +21,14 @@ TRIES, APART_S = 3, 0.05
 PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 # Readings of a call's own time: as many as fit READ_S, between these bounds.
 LEAST_READINGS, MOST_READINGS, READ_S = 5, 20, 0.05
-# Calls that take so long are timed alone, each time so often.
-ALONE_S, ALONE = 1e-4, 8
-# A time by the wall clock confirms one by events that is not so many times as long, with so much for the launch.
-CONFIRMED, LAUNCH_S = 1.1, 2e-5
-# Shorter calls are so many that they take BATCHED_S together.
+# The calls of a batch are so many that they take BATCHED_S together; so short, it ends before the GPU clocks lower.
 BATCHED_S, MOST_CALLS = 4e-3, 512
-# Behind each other, calls take up to a third longer than alone, beside what an empty kernel takes: they wait for the
-# memory that others wrote to last, and for the addresses of theirs (rows of 64 to 512 MB on an H100).
-CONFIRMED_BEHIND, SLACK_S = 1.45, 5e-7
+# A batch confirms a time by events that a call exceeds by less, beside what an empty kernel takes. Behind each other,
+# calls wait for the memory that others wrote to last, and for new pages: norms of 64 to 512 MB take up to 1.36 times as
+# long on an H100, and products and attention 1.0 to 1.2 times.
+CONFIRMED, SLACK_S = 1.45, 5e-7
+# Without a graph, where each call is enqueued for so long.
+LAUNCH_S = 2e-5
 # The calls of a longer batch, and the memory that the tensors of one may take.
 LONGER, LONGER_LEAST_CALLS, BYTES = 8, 64, 16 * 2**30
 # What a request and a reply take at most, in seconds.
@@ -108,20 +106,18 @@ def _lower_quartile(values: list[float]) -> float:
 
 def _unconfirmed(timed: Any, name: str, own: float) -> float | None:
     """Seconds a call by the wall clock, if these do not confirm that it takes so long by its own events."""
-    if own < ALONE_S and (joined := _placed(timed, name, calls_of_a_batch(timed, own))):
+    allowed = CONFIRMED * own + LAUNCH_S
+    if joined := _placed(timed, name, calls_of_a_batch(timed, own)):
         own_of_empty, node_of_empty = timed.empty_kernel
-        allowed = node_of_empty + CONFIRMED_BEHIND * max(own - own_of_empty, 0.0) + SLACK_S
-        return _longer_than(timed, name, joined, allowed + REQUEST_S / len(timed.sets))
-    # Without a graph two calls are timed: of a single one the process takes the time itself.
-    joined = _placed(timed, name, 1) or _placed(timed, name, 2)
-    return _longer_than(timed, name, joined, CONFIRMED * own + LAUNCH_S, timed.request_seconds)
+        allowed = node_of_empty + CONFIRMED * max(own - own_of_empty, 0.0) + SLACK_S
+    return _longer_than(timed, name, joined, allowed)
 
 
 def _fault_of_longer_batches(timed: Any, name: str, own: float) -> str | None:
     joined = _placed(timed, name, calls_of_a_longer_batch(timed, own))
     in_a_graph = (OF_SHORT if own < SHORT_S else OF_GRAPHS) * own + NODE_S
     allowed = in_a_graph if joined else OF_LAUNCHES * own + LAUNCHES_S
-    wall = _longer_than(timed, name, joined, allowed + REQUEST_S / len(timed.sets))
+    wall = _longer_than(timed, name, joined, allowed)
     return wall and _differing(wall, own)
 
 
@@ -131,17 +127,13 @@ def _placed(timed: Any, name: str, calls: int) -> bool:
     return timed.join_calls(name)
 
 
-def _longer_than(
-    timed: Any, name: str, joined: bool, allowed: float, request_seconds: Callable[[], float] | None = None
-) -> float | None:
-    """Seconds a call by the wall clock, of all sets together, if these take longer than is allowed each time; less what
-    a request takes, where that is known."""
+def _longer_than(timed: Any, name: str, joined: bool, allowed: float) -> float | None:
+    """Seconds a call by the wall clock, of all sets together, if these take longer than is allowed each time, and a
+    request."""
     for pause_s in PAUSES_S:
         time.sleep(pause_s)
-        request_s = request_seconds() if request_seconds else 0.0
-        times = ALONE if request_seconds else 3
-        wall = min(_seconds(timed, name, joined) for _ in range(times)) - request_s / len(timed.sets)
-        if wall <= allowed:
+        wall = min(_seconds(timed, name, joined) for _ in range(3))
+        if wall <= allowed + REQUEST_S / len(timed.sets):
             return None
     return wall
 
