@@ -8,6 +8,8 @@ a fault.
 
 import statistics
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,8 +29,8 @@ BATCHED_S, MOST_CALLS = 4e-3, 512
 # calls wait for the memory that others wrote to last, and for new pages: norms of 64 to 512 MB take up to 1.36 times as
 # long on an H100, and products and attention 1.0 to 1.2 times.
 CONFIRMED, SLACK_S = 1.45, 5e-7
-# Without a graph, where each call is enqueued for so long.
-LAUNCH_S = 2e-5
+# Without a graph, so many calls, each of which may be enqueued for so long.
+LAUNCHED, LAUNCH_S = 16, 2e-5
 # The calls of a longer batch, and the memory that the tensors of one may take.
 LONGER, LONGER_LEAST_CALLS, BYTES = 8, 64, 16 * 2**30
 # What a request and a reply take at most, in seconds.
@@ -47,17 +49,19 @@ def checked_by_the_wall(timed: Any, name: str) -> CheckResult:
     too: where there is one, nobody can say, and no gain is believed. Nor is it where the judge's clock does not confirm
     the events."""
     own = _own_seconds(timed, name)
-    wall = _unconfirmed(timed, name, own)
-    fault = wall and _fault_of_longer_batches(timed, name, own)
+    short = _unconfirmed(timed, name, own)
+    # Few calls are looked at as if a request took no time: longer batches decide, beside which that is little.
+    is_far = short is not None and short.is_far_from(own, request_s=0.0)
+    fault = _fault_of_longer_batches(timed, name, own) if is_far else None
     checked = timed.check()
     if checked.fault:
         return checked
     fault = fault or _fault_by_what_is_left(timed, name, own)
     if fault and (others := timed.bystanders.sentence()):
         return CheckResult(doubt=f"not judged by the wall clock, since {others}: {fault}")
-    if fault or not wall:
+    if fault or not short:
         return CheckResult(fault, checked.remark, checked.doubt)
-    doubt = f"the wall clock does not confirm its time: {_differing(wall, own)}"
+    doubt = f"the wall clock does not confirm its time: {short.beside(own)}"
     return CheckResult(remark=checked.remark, doubt=checked.doubt or doubt)
 
 
@@ -104,21 +108,39 @@ def _lower_quartile(values: list[float]) -> float:
     return sorted(values)[len(values) // 4]
 
 
-def _unconfirmed(timed: Any, name: str, own: float) -> float | None:
-    """Seconds a call by the wall clock, if these do not confirm that it takes so long by its own events."""
-    allowed = CONFIRMED * own + LAUNCH_S
-    if joined := _placed(timed, name, calls_of_a_batch(timed, own)):
+@dataclass(frozen=True)
+class _Batch:
+    """Seconds a call by the wall clock, of so many calls, in one CUDA graph or not."""
+
+    seconds: float
+    calls: int
+    joined: bool
+
+    def is_within(self, allowed: float, request_s: float = REQUEST_S) -> bool:
+        return self.seconds <= allowed + request_s / self.calls
+
+    def is_far_from(self, own: float, request_s: float = REQUEST_S) -> bool:
+        in_a_graph = (OF_SHORT if own < SHORT_S else OF_GRAPHS) * own + NODE_S
+        return not self.is_within(in_a_graph if self.joined else OF_LAUNCHES * own + LAUNCHES_S, request_s)
+
+    def beside(self, own: float) -> str:
+        return f"a call takes {self.seconds * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
+
+
+def _unconfirmed(timed: Any, name: str, own: float) -> _Batch | None:
+    """A batch that does not confirm that calls take so long by their own events, as none did."""
+    if _placed(timed, name, calls_of_a_batch(timed, own)):
         own_of_empty, node_of_empty = timed.empty_kernel
         allowed = node_of_empty + CONFIRMED * max(own - own_of_empty, 0.0) + SLACK_S
-    return _longer_than(timed, name, joined, allowed)
+        return _each_batch(timed, name, True, lambda batch: not batch.is_within(allowed))
+    joined = _placed(timed, name, LAUNCHED)
+    return _each_batch(timed, name, joined, lambda batch: not batch.is_within(CONFIRMED * own + LAUNCH_S))
 
 
 def _fault_of_longer_batches(timed: Any, name: str, own: float) -> str | None:
     joined = _placed(timed, name, calls_of_a_longer_batch(timed, own))
-    in_a_graph = (OF_SHORT if own < SHORT_S else OF_GRAPHS) * own + NODE_S
-    allowed = in_a_graph if joined else OF_LAUNCHES * own + LAUNCHES_S
-    wall = _longer_than(timed, name, joined, allowed)
-    return wall and _differing(wall, own)
+    batch = _each_batch(timed, name, joined, lambda batch: batch.is_far_from(own))
+    return batch and batch.beside(own)
 
 
 def _placed(timed: Any, name: str, calls: int) -> bool:
@@ -127,24 +149,19 @@ def _placed(timed: Any, name: str, calls: int) -> bool:
     return timed.join_calls(name)
 
 
-def _longer_than(timed: Any, name: str, joined: bool, allowed: float) -> float | None:
-    """Seconds a call by the wall clock, of all sets together, if these take longer than is allowed each time, and a
-    request."""
+def _each_batch(timed: Any, name: str, joined: bool, is_slow: Callable[[_Batch], bool]) -> _Batch | None:
+    """The last batch of all sets, if each is slow."""
     for pause_s in PAUSES_S:
         time.sleep(pause_s)
-        wall = min(_seconds(timed, name, joined) for _ in range(3))
-        if wall <= allowed + REQUEST_S / len(timed.sets):
+        seconds = min(_seconds(timed, name, joined) for _ in range(3))
+        if not is_slow(batch := _Batch(seconds, len(timed.sets), joined)):
             return None
-    return wall
+    return batch
 
 
 def _seconds(timed: Any, name: str, joined: bool) -> float:
     sample = timed.run_joined(name) if joined else timed.run(name, list(range(len(timed.sets))))
     return sample.seconds
-
-
-def _differing(wall: float, own: float) -> str:
-    return f"a call takes {wall * 1e6:.1f} µs by the wall clock, and {own * 1e6:.1f} µs by its own events"
 
 
 def _fault_by_what_is_left(timed: Any, name: str, own: float) -> str | None:
