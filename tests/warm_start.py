@@ -41,7 +41,7 @@ from typing import Any
 # Python run that imports torch or a project; and a project's build and tests.
 _HOSTS = re.compile(r"from kernelgen\.worker\.protocol import main")
 _LEAVES = re.compile(
-    r"from kernelgen\.worker\.(op_host import main|tune import)"
+    r"from kernelgen\.worker\.(op_host import main|tune import|confinement import confine)|^from tests\.tune\."
     r"|^(.*; *)?(import|from) [\w., ]*\b(torch|\w+_kernels)\b",
     re.MULTILINE,
 )

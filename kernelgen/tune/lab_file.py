@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,14 +64,12 @@ def _gated(
 ) -> list[dict[str, Any]]:
     """The classes, each with the numbers of the points that pass all gates in all of its cases, and by gate how many do
     not, with examples."""
-    # What batches have in common is judged once.
-    judge = functools.cache(lambda estimate: gates.judge(json.loads(estimate), limits))
     gated = [{**part, "kept": [], "rejected": {}} for part in classes]
     cases = [case for part in classes for case in part["cases"]]
     points = enumerate(whole.points())
     while batch := list(itertools.islice(points, _BATCH)):
         answer = estimates(points=[values for _, values in batch], cases=cases)
-        rejections = [judge(json.dumps(estimate)) for estimate in answer["estimates"]]
+        rejections = [gates.judge(estimate, limits) for estimate in answer["estimates"]]
         rows = [_of_classes([rejections[estimate] for estimate in row], classes) for row in answer["rows"]]
         points_of: dict[int, list[tuple[int, space.Values]]] = {}
         for point, row in zip(batch, answer["taken"], strict=True):

@@ -38,10 +38,8 @@ class Bench:
 
     def python(self, code: str, **variables: str | None) -> str:
         """Runs code that raises, and returns the error's message without the traceback."""
-        lines = f"import torch\n{code}"
-        wrapped = (
-            f"try:\n    exec({lines!r})\nexcept Exception as error:\n    print(f'{{type(error).__name__}}: {{error}}')"
-        )
+        handler = "except Exception as error:\n    print(f'{type(error).__name__}: {error}')"
+        wrapped = f"import torch\ntry:\n    exec({code!r})\n{handler}"
         return self.run(sys.executable, "-c", wrapped, PYTHONPATH="src", **variables)
 
     def edit(self, path: Path, old: str, new: str) -> None:

@@ -225,7 +225,9 @@ def outcomes(made_once, outcomes_of) -> list[Outcome]:
         assert result.returncode == 0, result.stdout + result.stderr
 
     tests = [test for name, fault in FAULTS.items() for test in selected(name, fault)]
-    return outcomes_of("faults-outcomes", made_once("faults", make) / "demo-kernels", *tests)
+    # In float32 alone: that ops without a fault pass in every dtype is shown elsewhere, and one shows a fault.
+    in_float32 = ("-k", "not (test_accuracy and (float16 or float64))")
+    return outcomes_of("faults-outcomes", made_once("faults", make) / "demo-kernels", *tests, *in_float32)
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -232,13 +232,19 @@ def test_scalars_are_drawn_where_the_function_takes_them(tmp_path, body, signatu
         ("return F.layer_norm(x, x.shape[-1:], w)", (2, 4, 33), (33,), [(2, 4, 33)], None),
         ("return x.softmax(-1) * F.relu(w)", (2, 4, 33), (4, 1), [(2, 4, 33)], None),
         ("return x.amax(-1) + w", (2, 4, 33), (1,), [(2, 4)], "that w has the shape (1,)"),
-        ("return x.softmax(-1) * w", (4, 33), (33,), [(33,)], "that --shapes is not what it returns"),
     ],
 )
 def test_given_shapes_are_those_of_the_kernels(tmp_path, body, x, w, results, reason):
     calls = [{"arguments": {"x": x, "w": w}, "dtypes": {"x": "float", "w": "float"}, "results": results}]
     refusal = refusal_of_shapes(tmp_path, body, "x: Tensor, w: Tensor", calls)
     assert (refusal or "") == (reason or "")
+
+
+def test_given_results_are_those_of_the_function(tmp_path):
+    """Of one tensor, for which few assumptions are tried."""
+    calls = [{"arguments": {"x": (4, 33)}, "dtypes": {"x": "float"}, "results": [(33,)]}]
+    refusal = refusal_of_shapes(tmp_path, "return x.softmax(-1)", "x: Tensor", calls)
+    assert refusal == "that --shapes is not what it returns"
 
 
 def test_kernels_of_one_dtype_are_not_those_of_a_weight_of_another(tmp_path):
