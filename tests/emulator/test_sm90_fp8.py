@@ -55,7 +55,7 @@ def test_every_kind_of_tile(fp8, memory, tile, m, n, k, multiprocessors):
     first = None
     for seed in SEEDS:
         y = memory.empty(m, n, dtype=torch.float16)
-        fp8(tile, *arguments, None, y, m, n, k, seed=seed, multiprocessors=multiprocessors)
+        fp8(tile, *arguments, None, y, m, n, k, True, seed=seed, multiprocessors=multiprocessors)
         torch.testing.assert_close(y.double(), torch.nn.functional.silu(z), rtol=2**-10, atol=1e-3)
         assert first is None or torch.equal(y, first)
         first = y
@@ -64,15 +64,18 @@ def test_every_kind_of_tile(fp8, memory, tile, m, n, k, multiprocessors):
 @pytest.mark.parametrize(
     "tile", with_sample(("fast_wide", "promoted_broad", "promoted_high", "promoted_wide"), {"promoted_high"})
 )
-def test_results_that_are_only_rounded(fp8, memory, tile):
+@pytest.mark.parametrize("has_bias", (False, True))
+def test_results_without_an_activation(fp8, memory, tile, has_bias):
     """Large tiles are rounded while the next one's first products are computed: a block has several here."""
     m, n, k, _ = SIZES[0]
     (*operands, bias), z = problem(m, 2 * n, k, tile.startswith("promoted"), torch.float8_e4m3fn)
     arguments = [memory.copy(tensor) for tensor in operands]
+    biases = memory.copy(bias.half()) if has_bias else None
     results = [memory.empty(m, 2 * n, dtype=torch.float16) for _ in SEEDS]
     for y, seed in zip(results, SEEDS, strict=True):
-        fp8(tile, *arguments, None, None, y, m, 2 * n, k, seed=seed, multiprocessors=2)
-    torch.testing.assert_close(results[0].double(), z - bias.double(), rtol=2**-10, atol=1e-3)
+        fp8(tile, *arguments, biases, None, y, m, 2 * n, k, False, seed=seed, multiprocessors=2)
+    exact = z if has_bias else z - bias.double()
+    torch.testing.assert_close(results[0].double(), exact, rtol=2**-10, atol=1e-3)
     assert torch.equal(*results)
 
 
@@ -83,7 +86,7 @@ def test_results_as_codes(fp8, memory, tile):
     scale = torch.tensor(2.0**-8)  # What is beyond 1.75 becomes 448 of it.
     arguments = [memory.copy(tensor) for tensor in (*operands, bias.bfloat16(), scale)]
     codes = memory.empty(m, n, dtype=torch.float8_e4m3fn)
-    fp8(tile, *arguments, codes, m, n, k, seed=SEEDS[0], multiprocessors=multiprocessors)
+    fp8(tile, *arguments, codes, m, n, k, True, seed=SEEDS[0], multiprocessors=multiprocessors)
     exact = torch.nn.functional.silu(z).clamp(max=1.75)
     assert (codes.double() == 448).any()
     torch.testing.assert_close(codes.double() * scale.double(), exact, rtol=2**-4, atol=1e-3)

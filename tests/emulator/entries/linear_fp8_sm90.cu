@@ -10,14 +10,14 @@ using namespace linear_fp8_kernel::sm90;
 #include "product_values.h"
 
 // Scales of groups lie as quantize_fp8 writes them. The bias and the result are float16; with y_scale the bias is bfloat16
-// and the result codes. Without a bias, sums are only rounded.
+// and the result codes. The activation is SiLU or none.
 #define FORWARD(name, promotes, ...) FORWARD_OF(e4m3, name, promotes, __VA_ARGS__)
 #define FORWARD_OF(Codes, name, promotes, ...) \
   extern "C" cudaError_t name( \
-      const uint8_t* x, const float* x_scales, const uint8_t* weight, const float* scales, const uint16_t* bias, const float* y_scale, void* y, int64_t m, int64_t n, int64_t k) { \
+      const uint8_t* x, const float* x_scales, const uint8_t* weight, const float* scales, const uint16_t* bias, const float* y_scale, void* y, int64_t m, int64_t n, int64_t k, int64_t activates) { \
     int count = 0; \
     RETURN_IF_FAILED(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0)); \
-    Linear linear{x, weight, {x_scales, 1, promotes ? m : 0}, {}, {}, bias, y_scale, y, m, n, k, bias ? Activation::kSilu : Activation::kNone, !y_scale}; \
+    Linear linear{x, weight, {x_scales, 1, promotes ? m : 0}, {}, {}, bias, y_scale, y, m, n, k, activates ? Activation::kSilu : Activation::kNone, !y_scale}; \
     (promotes ? linear.block_scales : linear.row_scales) = {scales, promotes ? (k + 127) / 128 : 1, 1}; \
     return launch<product::Tile<Values<__VA_ARGS__>>, promotes, Codes>(linear, count, nullptr); \
   }
