@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.evaluation import Evaluation, blamed_on, copies, evaluate, same_bits, tensors
+from kernelgen.worker.exact_constants import ExactConstants
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op import Op
 from kernelgen.worker.random_rounding import RandomRounding
@@ -64,7 +65,7 @@ class Expected:
 
     def add(self, args: Any, cotangents: list[Tensor]) -> Evaluation:
         """Evaluates the reference on a draw; returns its results in the dtype of the arguments."""
-        with blamed_on("reference"):
+        with blamed_on("reference"), ExactConstants():
             self._plains.append(evaluate(self._reference, copies(args), copies(cotangents)))
             self._exacts.append(self._exact(args, cotangents))
         self._drawn.append((copies(args), copies(cotangents)))
@@ -101,8 +102,10 @@ class Expected:
             besides: dict[str, Beside] = defaultdict(Beside)
             overflows = self._overflows()
             for seed in range(_NEIGHBOURS):
+                with ExactConstants():
+                    allowed_errors = self._allowed_errors(seed, overflows)
                 with contextlib.suppress(MismatchError):
-                    return compare_draws(self._allowed_errors(seed, overflows), lost, besides)
+                    return compare_draws(allowed_errors, lost, besides)
             raise
 
     def _lost(self) -> list[Lost]:

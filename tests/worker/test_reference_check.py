@@ -36,6 +36,12 @@ def test_a_difference_of_large_numbers_that_should_be_0_is_rounding_alone():
         assert same_process.run_case(op, case, seed) is None
 
 
+def test_the_reference_in_float64_has_exact_constants():
+    """PyTorch's kernel multiplies by 1/6 in float32: 3e-8 of the gradient of hardsigmoid."""
+    op = an_op(lambda a, b: (a + 3).clamp(0, 6) / 6 + b, lambda a, b: torch.nn.functional.hardsigmoid(a) + b)
+    assert same_process.run_case(op, complete(op, {"rows": 5, "columns": 7, "dtype": "float64"}), 1) is None
+
+
 def test_where_the_reference_overflows_inside_roundings_to_its_16_bits_are_allowed():
     def scaled_late(a, b):
         return ((a + 1000) * 1000 - 1e6) / 1000 + b  # 1e6 is beyond float16.

@@ -335,6 +335,13 @@ def test_a_gradient_that_is_not_traced_is_composed(tmp_path):
     assert facts["paths"][0]["backward"] is None
 
 
+def test_a_gradient_that_is_another_one_of_longer_rows_is_composed(tmp_path):
+    """Of two numbers the variance has no degree of freedom left, and an infinite gradient."""
+    facts = trace_text(tmp_path, "return x.var(0, correction=2)")
+    assert facts["paths"][0]["backward"] is None
+    assert "another path" in facts["assumption"]["composed"]
+
+
 def test_scalars_stay_symbols(tmp_path):
     facts = trace_text(tmp_path, "return x * (1 - p) + p / 2", "x: Tensor, p: float = 0.5")
     text = json.dumps(facts["paths"][0]["forward"])
@@ -378,12 +385,11 @@ def test_a_cast_to_float32_means_no_float64(tmp_path):
     assert not trace_text(tmp_path, "return x.float().exp().to(x.dtype)")["takes_float64"]
 
 
-def test_a_gradient_with_constants_of_float32_means_no_float64(tmp_path):
+def test_a_constant_of_float32_in_a_kernel_of_pytorch_leaves_the_function_in_float64(tmp_path):
     """PyTorch's own kernel multiplies by a sixth of float32, whatever the dtype."""
     facts = trace_text(tmp_path, "return F.hardsigmoid(x)")
-    assert not facts["takes_float64"]
+    assert facts["takes_float64"]
     assert not facts["assumption"]["twice"]  # PyTorch has no formula for that kernel's gradient.
-    assert trace_text(tmp_path, "return F.relu6(x + 3) / 6")["takes_float64"]
 
 
 def test_pytorch_may_refuse_to_broadcast(tmp_path):
@@ -412,6 +418,7 @@ def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path)
         ("return x.cummax(-1).values", "x: Tensor", "the operator aten.cummax"),
         ("return x.cumsum(-1) + x.flip(-1)", "x: Tensor", "the operator aten.flip of some rows beside others"),
         ("return x.sort(-1).values", "x: Tensor", "the operator aten.sort"),
+        ("return ((x > 0) + 1).prod(-1) * 0.5", "x: Tensor", "prod of whole numbers"),
         ("return x.unbind(-1)[0]", "x: Tensor", "the operator aten.unbind.int"),
         ("return x.softmax(-1).topk(2).values", "x: Tensor", "the operator aten.topk"),
         ("return x.logsumexp(-1) - x[..., 0]", "x: Tensor", "the operator aten.select.int"),
@@ -426,6 +433,12 @@ def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path)
         ("return x.double()", "x: Tensor", "a result of dtype float64"),
         ("return x + torch.rand_like(x)", "x: Tensor", "the operator aten.rand_like"),
         ("return x / x.max().item()", "x: Tensor", "a number that Python reads from a tensor, as by item()"),
+        ("return F.one_hot(x.argmax(-1), 10)", "x: Tensor", "the operator one_hot"),
+        (
+            "a, b = x.clone().chunk(2, -1)\n    a.mul_(b)\n    return a",
+            "x: Tensor",
+            "a write that PyTorch has no gradient",
+        ),
         ("return x.view(torch.int32)", "x: Tensor", "the operator aten.view.dtype"),
         ("return x.to(torch.bfloat16).to(x.dtype) * 2", "x: Tensor", "a cast to bfloat16 in between"),
         ("return x.clamp(min=torch.finfo(x.dtype).tiny).log()", "x: Tensor", "another one for each dtype"),

@@ -41,6 +41,10 @@ def test_classes_are_expected_where_probabilities_would_do(tmp_path):
     """Without a mean, probabilities are rows as any others."""
     facts = trace_text(tmp_path, 'return F.cross_entropy(x, n, reduction="none")', PAIR)
     assert facts["assumption"]["dtypes"] == {"x": "float", "n": "int"}
+    weighted = 'return F.cross_entropy(x, n, w, reduction="none", label_smoothing=0.1)'
+    facts = trace_text(tmp_path, weighted, f"{PAIR}, w: Tensor")
+    assert facts["assumption"]["dtypes"] == {"x": "float", "n": "int", "w": "float"}
+    assert facts["assumption"]["kinds"] == {"x": "element", "n": "row", "w": "column"}
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ _OF_INTEGERS = {
     "fmod": "remainder_of_truncated",
 }
 _PREFIX = {"neg": "-", "logical_not": "!"}
+# What C++ computes in the operands' own types.
+_UNTYPED = ("add", "sub", "mul", "neg", "where")
 # The functions of `math` (include/cuda/functions.cuh, include/cpu/functions.h) that are not called as in PyTorch.
 _FUNCTIONS = {
     "isnan": "is_nan",
@@ -124,14 +126,32 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
     if op == "checked_zero":
         return Expression(f"row.checked_zero({operands[0].text})")
     if op == "reciprocal":
-        return Expression(f"1 / {operands[0].within(PREFIX)}", PRODUCT)
-    texts = [
-        number(argument.value, in_call=True).text if isinstance(argument, Number) else operand.text
-        for argument, operand in zip(node.arguments, operands, strict=True)
-    ]
+        return Expression(f"1 / {_argument(node.arguments[0], operands[0]).within(PREFIX)}", PRODUCT)
+    texts = [_argument(value, text).text for value, text in zip(node.arguments, operands, strict=True)]
     is_shared = op == "pow" and node.arguments[1].kind == "scalar" and not isinstance(node.arguments[1], Number)
     function = "scalar_power" if is_shared else _FUNCTIONS.get(op, op)
     return Expression(f"math::{function}({', '.join(texts)})")
+
+
+def _argument(value: Value, expression: Expression) -> Expression:
+    """An argument of a function template, which takes all of one type."""
+    if isinstance(value, Number):
+        return number(value.value, in_call=True)
+    is_variable = value.dtype not in ("bool", "int") and expression.binding == ATOM
+    return Expression(f"Number({expression.text})") if _is_untyped(value) and not is_variable else expression
+
+
+def _is_untyped(value: Value) -> bool:
+    """Whether C++ computes it in integers, or in float whatever a Number is: truth values, places and literals, and
+    what is added up of them."""
+    if isinstance(value, Number):
+        return "Number" not in number(value.value).text
+    if value.dtype in ("bool", "int"):
+        return True
+    if not isinstance(value, Node) or value.op not in _UNTYPED:
+        return False
+    terms = value.arguments[1:] if value.op == "where" else value.arguments
+    return all(map(_is_untyped, terms)) and not all(isinstance(term, Number) for term in terms)
 
 
 def _of_integers(node: Node, operands: list[Expression]) -> Expression:
@@ -163,6 +183,9 @@ def _integer(value: float, in_base_16: bool) -> Expression:
 def _infix(node: Node, operands: list[Expression]) -> Expression:
     word, binding = _INFIX[node.op]
     left, right = operands
+    is_of_literals = all(isinstance(argument, Number) for argument in node.arguments)
+    if node.op == "div" and not is_of_literals and all(map(_is_untyped, node.arguments)):
+        left = _argument(node.arguments[0], left)
     if node.op == "mul" and isinstance(node.arguments[1], Number):
         left, right = right, left
     if node.op in ("add", "sub") and right.text.startswith("-") and right.binding in (PRODUCT, PREFIX):

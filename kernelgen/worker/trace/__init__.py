@@ -231,7 +231,9 @@ class _Search:
             own = of_operator(self._function, assumption)
             if not assumption.domains and (bounded := self._domains.bounded(own, assumption, error)):
                 return self.attempt(bounded)
-            self._reasons.append(of_call(error, self._function.cut_from_front))
+            self._reasons.append(reason := of_call(error, self._function.cut_from_front))
+            if isinstance(reason, FinalError):
+                raise reason from error
         return None
 
     def _note(self, assumption: Assumption, refused: RefusedError) -> None:

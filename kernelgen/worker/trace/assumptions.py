@@ -226,7 +226,7 @@ def _of_rows(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         # Places in the rows, such as the classes that a loss expects.
         for rank in _RANKS:
             for dims in ((rank - 1,), (1,)):
-                if "column" not in of_kinds.kinds.values() and rank > 1:
+                if "row" in of_kinds.kinds.values() and rank > 1:
                     integers = {
                         name: "int"
                         for name, kind in of_kinds.kinds.items()

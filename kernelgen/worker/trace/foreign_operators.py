@@ -1,30 +1,52 @@
 """The operators of a function that are neither pointwise nor known to operators.py."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample
 from kernelgen.worker.trace.operators import decompositions, in_words, operator_of
 
+# What an author calls to read a number.
+_READS_NUMBER = ("item", "tolist", "__bool__", "__float__", "__index__", "__int__")
+
 
 def unknown_operator(function: Function, sample: Sample) -> str | None:
     """A phrase for the first operator of the function, as its author knows it, that is neither pointwise nor known, nor
     taken apart into such. A view is named only where nothing else is in the way."""
-    operators = _ForeignOperators()
-    with operators:
+    callers = _Callers()
+    operators = _ForeignOperators(callers)
+    with callers, operators:
         function.call(*sample.values.values())
-    return next((in_words(func) for func, is_view in sorted(operators.seen, key=lambda seen: seen[1])), None)
+    return next((words for words, is_view in sorted(operators.seen, key=lambda seen: seen[1])), None)
 
 
-class _ForeignOperators(TorchDispatchMode):
-    """Notes the operators that no kernel can be written in, each with whether it is one for nothing but a view."""
+class _Callers(TorchFunctionMode):
+    """Knows which of PyTorch's functions the author called last."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[Any, bool]] = []
+        self.last = ""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self.last = func.__name__
+        return func(*args, **kwargs or {})
+
+
+class _ForeignOperators(TorchDispatchMode):
+    """Notes the operators that no kernel can be written in, in words, each with whether it is one for nothing but a
+    view."""
+
+    def __init__(self, callers: _Callers) -> None:
+        super().__init__()
+        self._callers = callers
+        self.seen: list[tuple[str, bool]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if decomposition := decompositions().get(func):
@@ -34,8 +56,14 @@ class _ForeignOperators(TorchDispatchMode):
             inner = [is_view for _, is_view in self.seen[before:]]
             del self.seen[before:]
             if result is not NotImplemented:
-                self.seen += [(func, all(inner))] if inner and (func.is_view or not all(inner)) else []
+                self.seen += [(in_words(func), all(inner))] if inner and (func.is_view or not all(inner)) else []
                 return result
         if torch.Tag.pointwise not in func.tags and operator_of(func) is None:
-            self.seen.append((func, func.is_view))
+            self.seen.append((self._in_words(func), func.is_view))
         return func(*args, **kwargs or {})
+
+    def _in_words(self, func: Any) -> str:
+        is_read = func is torch.ops.aten._local_scalar_dense.default
+        if is_read and (caller := self._callers.last) not in _READS_NUMBER:
+            return f"the operator {caller}"  # As one_hot, which reads the largest class.
+        return in_words(func)

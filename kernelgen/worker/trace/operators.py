@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._decomp import decomposition_table
 
 UNARY = (
@@ -68,13 +69,48 @@ def operator_of(target: Callable[..., Any]) -> str | None:
 
 @functools.cache
 def decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions of all operators but those above."""
+    """PyTorch's decompositions of all operators but those above, and those below."""
     return {
         operator: decomposition
         for operator, decomposition in decomposition_table.items()
         if isinstance(operator, torch._ops.OpOverload)
         and (operator.namespace == "aten" and operator._schema.name.partition("::")[2] not in _KNOWN)
-    }
+    } | _OWN
+
+
+def _fmin(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where((x <= y) | y.isnan(), x, y)
+
+
+def _fmax(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where((x >= y) | y.isnan(), x, y)
+
+
+def _round_decimals(x: Tensor, *, decimals: int) -> Tensor:
+    power = 10.0 ** abs(decimals)
+    return torch.round(x * power) / power if decimals >= 0 else torch.round(x / power) * power
+
+
+def _nll_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int, total: Tensor
+) -> Tensor:
+    """PyTorch's multiplies 0 by the weights of other classes, of which one that is infinite makes all NaN."""
+    unweighted = decomposition_table[torch.ops.aten.nll_loss_backward.default]
+    terms = unweighted(grad, x, target, None, reduction, ignored, total)
+    if weight is None:
+        return terms
+    shape = (-1,) if x.ndim == 1 else (1, -1, *[1] * (x.ndim - 2))
+    return torch.where(terms == 0, terms, terms * weight.reshape(shape))
+
+
+# Of operators that PyTorch has no such decomposition of.
+_OWN = {
+    torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
+    torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,
+    torch.ops.aten.fmin.default: _fmin,
+    torch.ops.aten.fmax.default: _fmax,
+    torch.ops.aten.round.decimals: _round_decimals,
+}
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from kernelgen.worker.exact_constants import ExactConstants
 from kernelgen.worker.trace.comparison import detached, gradients, leaves_of
 from kernelgen.worker.trace.evaluate import evaluate
 from kernelgen.worker.trace.function import Function
@@ -26,7 +27,7 @@ def takes_float64(
     function: Function, assumption: Any, forward: dict[str, Any], backward: dict[str, Any] | None
 ) -> bool:
     """Whether the function computes in float64 for float64 arguments: not where it casts to float32 by name, and not
-    where PyTorch's own kernel has constants of float32, as the gradient of hardsigmoid."""
+    where a kernel of PyTorch's loses digits that the lab's reference does not know of (`ExactConstants`)."""
     sample = assumption.sample(0)
     return not _computes_in_narrow_dtypes(function, sample) and _is_exact(function, sample, forward, backward)
 
@@ -87,12 +88,13 @@ def narrow_dtype(function: Function, sample: Sample) -> str | None:
 def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backward: dict[str, Any] | None) -> bool:
     """Whether the function's results and gradients are those of the graphs in float64."""
     leaves = leaves_of(sample.values)
-    results = function.results(leaves)
     values = detached(leaves)
-    pairs = list(zip(evaluate(forward, values, [], sample), results, strict=True))
-    if backward:
-        grads, expected = gradients(results, leaves)
-        pairs += zip(evaluate(backward, values, grads, sample), expected, strict=True)
+    with ExactConstants():
+        results = function.results(leaves)
+        pairs = list(zip(evaluate(forward, values, [], sample), results, strict=True))
+        if backward:
+            grads, expected = gradients(results, leaves)
+            pairs += zip(evaluate(backward, values, grads, sample), expected, strict=True)
     for left, right in pairs:
         if left is None or right is None or not has_gradient(right) or not right.isfinite().all():
             continue

@@ -174,7 +174,7 @@ class Reader(RowOperators):
             name = self._logical(name, node, arguments, value)
         if name == "pow" and value.dtype in INTEGERS and arguments[1].get("constant") == 2:
             name, arguments = "mul", [arguments[0], arguments[0]]
-        if rounding and value.dtype in INTEGERS:
+        if rounding and any(argument["dtype"] in INTEGERS.values() for argument in arguments):
             return self._add(f"{rounding}_divide", arguments, value, self.names.get(node.name))
         if name in ("lt", "le", "gt", "ge"):
             _refuse_sizes_of_truth_values(arguments)

@@ -64,6 +64,8 @@ def raised(error: Exception, when: str) -> str:
 def of_call(error: Exception, cut_from_front: tuple[str, str] | None) -> RefusedError:
     """Why a function was not called with samples, which have three dimensions. Those of integers hold 0, which divides
     no integer. `cut_from_front`: an index that cuts a dimension counted from the front, and the one to write."""
+    if "is being modified inplace" in str(error):
+        return FinalError(f"a write that PyTorch has no gradient of ({_first_line(error)})", 7)
     if "ZeroDivisionError" in str(error):
         return RefusedError("a tensor of integers that may hold 0 among the divisors", UNKNOWN_OPERATOR + 1)
     if isinstance(error, IndexError) and cut_from_front:

@@ -18,6 +18,8 @@ class RowOperators(NodeWriter):
         dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         dims = list(range(source.ndim)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
         sizes = math.prod(source.shape[dim] for dim in dims)
+        if name == "prod" and not value.is_floating_point():
+            raise RefusedError("prod of whole numbers", 2)  # Which wraps around.
         if sizes == 1:
             return self._noted(node, self._argument(node.args[0]))
         argument = self._argument(node.args[0])

@@ -80,6 +80,13 @@ def test_a_bool_argument_is_a_branch():
         ("return x**2 - x**3", "out = x * x - x * x * x;"),
         ("return x - (x.exp() - x.sin())", "out = x - (math::exp(x) - math::sin(x));"),
         ("return x / (x.exp() * x.sin())", "out = math::quotient(x, math::exp(x) * math::sin(x));"),
+        # Truth values and whole numbers are no numbers in C++, whose templates take one type and whose `/` truncates.
+        ("return (x > 1) / (x < 2)", "out = math::quotient(Number(x > 1), Number(x < 2));"),
+        ("return x / ((x > 1) + 1)", "out = math::quotient(x, Number((x > 1) + 1));"),
+        ("return 1 / (x > 1)", "out = 1 / Number(x > 1);"),
+        ("return (1.5 * (x > 1)).sqrt() * x", "out = math::sqrt(Number(1.5f * (x > 1))) * x;"),
+        ("return ((x > 1) + 1).sqrt()", "out = math::sqrt(Number((x > 1) + 1));"),
+        ("return torch.where(x > 1, 3, 2) // 2 * x", "out = math::floor((x > 1 ? Number(3) : 2) / 2) * x;"),
         ("return x.exp() * x / x", "out = math::cancelled(math::exp(x), x);"),
         ("return -(x.exp() + 1)", "out = -(math::exp(x) + 1);"),
         ("return x + -x.exp()", "out = x - math::exp(x);"),

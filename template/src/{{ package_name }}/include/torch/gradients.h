@@ -54,7 +54,8 @@ class BroadcastGradients {
     }
   }
 
-  // Allocates the gradients; PyTorch adds up those that were broadcast.
+  // Allocates the gradients; PyTorch adds up those that were broadcast. Their terms are rounded to T before, as
+  // those of eager autograd are, and errors of terms average out to less than the rounding of the sum.
   template <typename T>
   void allocate() {
     for (Item& item : wanted_) {
