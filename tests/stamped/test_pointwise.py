@@ -134,8 +134,9 @@ EMULATED += (
     "modulated_norm",
     "rotated_heads",
 )
-# One of each recipe, with vectors beside the tensors; and one with sums over all rows, products and running totals.
-SAMPLE = ("gelu_bias", "survey")
+# One of each recipe, with vectors beside the tensors; results of dtypes of their own; and one with sums over all rows,
+# products and running totals.
+SAMPLE = ("gelu_bias", "rounded_parts", "survey")
 in_parts = pytest.mark.parametrize("part", with_sample(("sample", "others"), {"sample"}))
 
 # Cases that fuzz draws seldom or never. Eight lanes share each of many short rows; vectors may be summed over rows that

@@ -182,7 +182,11 @@ class PointwiseOp:
 
     def call_wide_backward(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> Sequence[Tensor]:
         """Gradients of tensors of 16 bits that are added up in float32 and rounded once."""
-        wide = [tensor.float() if _is_of_16_bits(tensor) else tensor for tensor in tensors]
+        kept = [self.results[i] is not None for i in (*self.differentiable, *self.reads)]  # Of dtypes of their own.
+        kept += [False] * (len(tensors) - len(kept))
+        wide = [
+            tensor.float() if _is_of_16_bits(tensor) and not keep else tensor for tensor, keep in zip(tensors, kept)
+        ]
         dtypes = [tensors[self.place_in_backward(i)].dtype for i in self.gradients]
         return [grad.to(dtype) for grad, dtype in zip(several(self.backward_operator(*wide, *others)), dtypes)]
 
@@ -329,6 +333,8 @@ def _is_of_16_bits(tensor: Tensor) -> bool:
 
 def _is_vector(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
     """Whether a tensor has all of the last dimensions, and is repeated along others if any."""
+    if shape == full:
+        return True
     while shape and shape[0] == 1:
         shape = shape[1:]
     return bool(shape) and full[-len(shape) :] == shape
