@@ -29,7 +29,7 @@ BATCHED_S, MOST_CALLS = 4e-3, 512
 # calls wait for the memory that others wrote to last, and for new pages: norms of 64 to 512 MB take up to 1.36 times as
 # long on an H100, and products and attention 1.0 to 1.2 times.
 CONFIRMED, SLACK_S = 1.45, 5e-7
-# Without a graph, so many calls, each of which may be enqueued for so long.
+# Without a graph, so many calls at most, each of which may be enqueued for so long.
 LAUNCHED, LAUNCH_S = 16, 2e-5
 # The calls of a longer batch, and the memory that the tensors of one may take.
 LONGER, LONGER_LEAST_CALLS, BYTES = 8, 64, 16 * 2**30
@@ -133,7 +133,7 @@ def _unconfirmed(timed: Any, name: str, own: float) -> _Batch | None:
         own_of_empty, node_of_empty = timed.empty_kernel
         allowed = node_of_empty + CONFIRMED * max(own - own_of_empty, 0.0) + SLACK_S
         return _each_batch(timed, name, True, lambda batch: not batch.is_within(allowed))
-    joined = _placed(timed, name, LAUNCHED)
+    joined = _placed(timed, name, min(LAUNCHED, calls_of_a_batch(timed, own)))
     return _each_batch(timed, name, joined, lambda batch: not batch.is_within(CONFIRMED * own + LAUNCH_S))
 
 
