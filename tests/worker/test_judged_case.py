@@ -295,6 +295,14 @@ def test_a_process_that_goes_on_while_it_is_stopped():
     assert "went on while it was stopped" in checked(timed).fault
 
 
+def test_samples_of_a_warm_up_do_not_hide_those_before_which_a_process_goes_on():
+    timed = made(double_plus_one)
+    process = timed._processes[0]
+    process._samples, process._samples_ahead = 1000, 0
+    timed.plan(1e-3)
+    assert (process._samples, process.goes_on()) == (0, False)
+
+
 def test_an_op_that_counts_the_samples_of_an_order():
     """It computes in the last one alone, after which there was a check once."""
     sets = []

@@ -208,7 +208,10 @@ class JudgedCase:
         return fastest
 
     def plan(self, seconds: float) -> None:
-        """Chooses how samples are taken of calls that take about so long."""
+        """Chooses how samples are taken of calls that take about so long. Those from now on are counted: an op that
+        goes on while it is stopped could have waited for them."""
+        for process in self._processes:
+            process.count_anew()
         if self._is_cuda:
             short = seconds < clock.CudaClock.GRAPH_S and not self.backward
             self._armed.clear()
