@@ -153,12 +153,15 @@ class Study:
             trial = self._study.get_trials(deepcopy=False)[number]
             if trial.state.is_finished():
                 return  # Another worker took this one for dead and put its trial back.
-            about = {**trial.user_attrs[TRIAL], **facts, "at": time.time()}
+            about = {**trial.user_attrs[TRIAL], **facts, "value": value, "at": time.time()}
             self._storage.set_trial_user_attr(trial._trial_id, TRIAL, about)
-            if value is None:
-                self._study.tell(number, state=TrialState.PRUNED)
-            else:
-                self._study.tell(number, value)
+            self._end(number, value)
+
+    def _end(self, number: int, value: float | None) -> None:
+        if value is None:
+            self._study.tell(number, state=TrialState.PRUNED)
+        else:
+            self._study.tell(number, value)
 
     def finished(self) -> list[dict[str, Any]]:
         """What is known of each trial that ended, in the order of their ends."""
@@ -188,7 +191,7 @@ class Study:
             self.recover()
 
     def recover(self) -> int:
-        """Put back the trials that dead workers had in flight; how many there were."""
+        """Put back the trials that dead workers had in flight, or end what they had measured; how many there were."""
         count, attributes = 0, self._study.user_attrs
         for trial in self._in_flight():
             worker = trial.user_attrs.get(TRIAL, {}).get("worker")
@@ -219,6 +222,10 @@ class Study:
         return self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
     def _put_back(self, trial: FrozenTrial) -> None:
+        about = trial.user_attrs.get(TRIAL, {})
+        if "at" in about:  # Its worker ended after it had recorded what it measured, and before it could say so.
+            self._end(trial.number, about["value"])
+            return
         self._study.tell(trial.number, state=TrialState.FAIL)
         self._study.enqueue_trial(trial.params)
 

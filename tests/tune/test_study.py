@@ -130,6 +130,26 @@ def test_a_trial_that_was_taken_over_is_told_once(tmp_path):
     assert first.finished() == []
 
 
+@pytest.mark.parametrize("value", [0.5, None])
+def test_what_a_dead_worker_had_measured_is_kept(tmp_path, monkeypatch, value):
+    first = joined(tmp_path / "trials.log", seeds=3, total=3)
+    first.worker = dead_worker(first)
+    ask = first.ask()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Study, "_end", killed)
+        with pytest.raises(KeyboardInterrupt):
+            first.tell(ask.number, value, {"ratio": value})
+    second = joined(tmp_path / "trials.log", seeds=3, total=3)
+    (trial,) = second.finished()
+    assert (trial["values"], trial["ratio"]) == (ask.values, value)
+    assert len(work(second)) == 2
+    assert len(second.finished()) == 3
+
+
 def test_leaving_hands_back_the_trials_in_flight(tmp_path):
     study = joined(tmp_path / "trials.log", seeds=2, total=2)
     ask = study.ask()
