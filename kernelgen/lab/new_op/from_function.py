@@ -8,6 +8,7 @@ from kernelgen.lab.new_op.function_worker import FunctionWorker
 from kernelgen.lab.new_op.kernels import with_kernels
 from kernelgen.lab.new_op.learned import with_learned_shapes
 from kernelgen.lab.new_op.request import NewOp
+from kernelgen.lab.new_op.shapes import refuse_wrong
 from kernelgen.scaffold.schema.from_python.reference import Reference, read, split_spec
 from kernelgen.scaffold.schema.model import Schema
 from kernelgen.scaffold.shapes import trials
@@ -46,6 +47,8 @@ def from_function(op: NewOp, spec: str, *, is_blank: bool = False) -> dict[str, 
         if not is_blank:
             _start(worker)
         if not is_blank and op.backward is None:
+            if op.shapes is not None:
+                refuse_wrong(worker, op.name, function.schema, op.shapes)  # In a moment; a trace takes seconds.
             entry = with_kernels(op, entry, function, worker, calls, _dtypes(op, function))
         if entry["recipe"] not in DERIVED:
             return with_learned_shapes(op, entry, function, worker, spec)

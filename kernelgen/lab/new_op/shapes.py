@@ -70,6 +70,20 @@ def learn(worker: FunctionWorker, function: str, schema: Schema, given: str | No
         raise NotLearnedError(str(error).rstrip(".")) from error
 
 
+def refuse_wrong(worker: FunctionWorker, function: str, schema: Schema, text: str) -> None:
+    """Raises UsageError where the function returns other tensors than these shapes say; what it does not take, or cannot
+    be called with, is for others to judge."""
+    operator = Operator(function, "forward", parse(text, schema))
+    drawn = trials.test_cases(operator)[:2]
+    try:
+        results = worker.ask("results", calls=[trials.call(operator, case) for case in drawn])["results"]
+    except LabError:  # Its file cannot be run, for one.
+        return
+    for case, result in zip(drawn, results, strict=True):
+        if "shapes" in result:
+            _refuse_other_results(operator, case, result)
+
+
 def _learned(worker: FunctionWorker, function: str, schema: Schema, given: str | None) -> Learned:
     text = _shown(worker, function, schema) if given is None else given
     not_learned = partial(_not_learned, worker, schema, is_given=given is not None)
@@ -168,24 +182,34 @@ def _is_taken(operator: Operator, case: Case, result: dict[str, Any], place: int
     Raises:
         UsageError: it does not, or it returns other tensors than the shapes say.
     """
-    arguments = ", ".join(f"{t.name} of shape {shape_in(t.shape, case)}" for t in operator.tensors)
     if "error" in result:
         if place < 2:
-            raise UsageError(f"{operator.op} does not take {arguments}: {result['error']}. Other --shapes are needed.")
-        return False
-    expected = [(shape_in(r.shape, case), "float32" if r.dtype == "float" else r.dtype) for r in operator.results]
-    returned = list(zip(map(tuple, result["shapes"]), result["dtypes"], strict=True))
-    if len(expected) != len(returned):
-        raise UsageError(f"{operator.op} returns {len(returned)} tensors, and --shapes names {len(expected)}.")
-    is_empty = any(0 in shape_in(tensor.shape, case) for tensor in operator.tensors)
-    for value, (shape, dtype), (got_shape, got_dtype) in zip(operator.results, expected, returned, strict=True):
-        if shape != got_shape and is_empty and place >= 2:
-            return False
-        if shape != got_shape:
             raise UsageError(
-                f"--shapes says that {value.name} is {value.shape}, so {shape} of {arguments}; the function returns "
-                f"{got_shape}."
+                f"{operator.op} does not take {_arguments(operator, case)}: {result['error']}. Other --shapes are needed."
             )
-        if dtype != got_dtype and value.dtype != "int":
-            raise UsageError(f"--shapes says that {value.name} is of {dtype}; the function returns {got_dtype}.")
+        return False
+    is_empty = any(0 in shape_in(tensor.shape, case) for tensor in operator.tensors)
+    shapes = [shape_in(r.shape, case) for r in operator.results]
+    if is_empty and place >= 2 and len(shapes) == len(result["shapes"]) and shapes != [*map(tuple, result["shapes"])]:
+        return False
+    _refuse_other_results(operator, case, result)
     return True
+
+
+def _refuse_other_results(operator: Operator, case: Case, result: dict[str, Any]) -> None:
+    """Raises UsageError where a call of this case returned other tensors than the shapes say."""
+    returned = list(zip(map(tuple, result["shapes"]), result["dtypes"], strict=True))
+    if len(operator.results) != len(returned):
+        raise UsageError(f"{operator.op} returns {len(returned)} tensors, and --shapes names {len(operator.results)}.")
+    for value, (shape, dtype) in zip(operator.results, returned, strict=True):
+        if (said := shape_in(value.shape, case)) != shape:
+            raise UsageError(
+                f"--shapes says that {value.name} is {value.shape}, so {said} of {_arguments(operator, case)}; the "
+                f"function returns {shape}."
+            )
+        if value.dtype not in ("int", {"float32": "float"}.get(dtype), dtype):
+            raise UsageError(f"--shapes says that {value.name} is of {value.dtype}; the function returns {dtype}.")
+
+
+def _arguments(operator: Operator, case: Case) -> str:
+    return ", ".join(f"{tensor.name} of shape {shape_in(tensor.shape, case)}" for tensor in operator.tensors)

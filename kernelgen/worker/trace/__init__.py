@@ -38,7 +38,7 @@ from kernelgen.worker.trace.refusals import (
     RefusedError,
     of_call,
 )
-from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_shapes
+from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_dtypes, refuse_other_shapes
 from kernelgen.worker.trace.signature import Arguments, taken
 from kernelgen.worker.trace.sizes import refuse_unread_parts
 
@@ -327,6 +327,8 @@ def foreign_operator(function: Function, arguments: Arguments, recipes: list[str
 
 def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dict[str, Any]] | None) -> dict[str, Any]:
     """The graphs under an assumption whose kernels take the shapes that the function is called with."""
+    for call in calls or ():
+        refuse_other_dtypes(call["dtypes"], assumption.dtypes)
     flat = facts_of(function, assumption) if assumption.flat_dim is not None else None
     facts = graphs_of(assumption, of_operator(function, assumption))
     forward = facts["paths"][0]["forward"]

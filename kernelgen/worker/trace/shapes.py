@@ -11,7 +11,7 @@ from torch import Tensor
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample, inverse
-from kernelgen.worker.trace.refusals import FinalError, RefusedError
+from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, FinalError, RefusedError
 from kernelgen.worker.trace.rows import dims_of
 
 # How far a trace came: to kernels, which take no such shapes; or whose results have other shapes.
@@ -76,7 +76,6 @@ def refuse_other_shapes(
         shapes = {name: tuple(shape) for name, shape in call["arguments"].items()}
         given = {name: _of_shape(value, shapes[name]) for name, value in sample.values.items() if name in shapes}
         values = {**sample.values, **given}
-        _refuse_other_dtypes(call["dtypes"], facts["dtypes"])
         for name in shapes:
             if not _is_taken(name, shapes, facts):
                 try:
@@ -89,15 +88,15 @@ def refuse_other_shapes(
             raise RefusedError("that --shapes is not what it returns", RESULTS_ARE_OTHERS)
 
 
-def _refuse_other_dtypes(said: Mapping[str, str], traced: Mapping[str, str]) -> None:
+def refuse_other_dtypes(said: Mapping[str, str], traced: Mapping[str, str]) -> None:
     """Raises RefusedError where kernels do not take tensors of these dtypes: those of floating-point numbers have to
-    be of one dtype."""
+    be of one dtype. It is known before anything is traced, so an operator that is unknown is the better reason."""
     floating = {said[name] for name, dtype in traced.items() if dtype == "float"}
     for name, dtype in said.items():
         taken = {"int": "int64"}.get(traced[name], traced[name])
         is_alike = taken == "float" and len(floating) == 1 and dtype in _FLOATING
         if dtype != taken and not is_alike:
-            raise RefusedError(f"that {name} is of {dtype}", SHAPES_ARE_OTHERS)
+            raise RefusedError(f"that {name} is of {dtype}", UNKNOWN_OPERATOR)
 
 
 def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:
