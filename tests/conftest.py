@@ -106,6 +106,8 @@ def pytest_configure(config):
         warm_start.activate()
 
 
+# Once those that `-m` leaves out are gone: the stretches below are of what will run.
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = dealt(items, lambda item: item.path, lambda item: bool(item.get_closest_marker("slow")), workers)

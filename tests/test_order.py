@@ -27,3 +27,10 @@ def test_each_worker_begins_with_whole_files_of_slow_tests():
         ["c:slow 1", "b:quick 1", "b:quick 2", "b:quick 3"],
         ["d:slow 1", "b:quick 4", "b:quick 5", "b:quick 6"],
     ]
+
+
+def test_what_is_dealt_is_what_runs(request):
+    """`-m` has left tests out before: the stretches of xdist, which deals what is left, would be others."""
+    hooks = request.config.hook.pytest_collection_modifyitems.get_hookimpls()
+    called = [hook.plugin_name.rpartition("/tests/")[2] for hook in reversed(hooks)]
+    assert called.index("mark") < called.index("conftest.py")
