@@ -71,8 +71,8 @@ def learn(worker: FunctionWorker, function: str, schema: Schema, given: str | No
 
 
 def refuse_wrong(worker: FunctionWorker, function: str, schema: Schema, text: str) -> None:
-    """Raises UsageError where the function returns other tensors than these shapes say; what it does not take, or cannot
-    be called with, is for others to judge."""
+    """Raises UsageError where the function returns other tensors than these shapes say. A call that fails says nothing
+    here."""
     operator = Operator(function, "forward", parse(text, schema))
     drawn = trials.test_cases(operator)[:2]
     try:
@@ -184,9 +184,8 @@ def _is_taken(operator: Operator, case: Case, result: dict[str, Any], place: int
     """
     if "error" in result:
         if place < 2:
-            raise UsageError(
-                f"{operator.op} does not take {_arguments(operator, case)}: {result['error']}. Other --shapes are needed."
-            )
+            arguments = _arguments(operator, case)
+            raise UsageError(f"{operator.op} does not take {arguments}: {result['error']}. Other --shapes are needed.")
         return False
     is_empty = any(0 in shape_in(tensor.shape, case) for tensor in operator.tensors)
     shapes = [shape_in(r.shape, case) for r in operator.results]
