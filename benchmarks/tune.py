@@ -153,9 +153,9 @@ def show(text: str) -> None:
 
 def efficiency(part: dict[str, Any]) -> dict[str, Any]:
     stats = part["stats"]
-    bound = max(stats["compiling_s"] / stats["jobs"], stats["measuring_s"] / stats["lanes"])
+    bound = max(stats["compiling_s"] / stats["jobs"], stats["measuring_s"] / stats["slots"])
     compiling = [trial["compiling_s"] for trial in part["trials"] if trial["compiling_s"]]
-    facts = {name: stats[name] for name in ("seconds", "compiling_s", "measuring_s", "jobs", "lanes", "done", "failed")}
+    facts = {name: stats[name] for name in ("seconds", "compiling_s", "measuring_s", "jobs", "slots", "done", "failed")}
     return facts | {
         "wall_over_bound": stats["seconds"] / bound,
         "ask_to_verdict_median_s": statistics.median(stats["verdicts_s"]),
