@@ -76,6 +76,16 @@ def test_only_workers_import_torch():
             assert "torch" not in names, f"{file.relative_to(ROOT)} imports torch"
 
 
+def test_no_two_classes_share_a_name():
+    """A private one is seen in its module alone."""
+    places: dict[str, list[str]] = {}
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}
+
+
 @pytest.mark.parametrize("code", ["import kernelgen", "from kernelgen.cli import main; main(['--help'])"])
 def test_the_package_and_its_help_load_nothing_heavy(code):
     code = f"{code}; import sys; print(*sys.modules, sep=chr(10))"

@@ -11,7 +11,7 @@ from kernelgen.worker.trace.graph import (
     CODES,
     FLOAT8,
     INTEGERS,
-    Graph,
+    TracedGraph,
     constant,
     dtype_of,
     dtype_of_argument,
@@ -41,9 +41,9 @@ _POLYGAMMAS = {0: "digamma", 1: "trigamma"}
 
 
 class Reader(RowOperators):
-    """Turns a graph of torch.fx into a Graph."""
+    """Turns a graph of torch.fx into a TracedGraph."""
 
-    def read(self, graph: fx.Graph) -> Graph:
+    def read(self, graph: fx.Graph) -> TracedGraph:
         graph.eliminate_dead_code()
         for node in graph.nodes:
             if node.op == "placeholder":
