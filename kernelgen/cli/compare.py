@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
         options = _options(arguments)
         comparison = _revisions(options) if options.against else _files(options)
     except KernelgenError as error:
-        raise NotComparedError(str(error)) from error
+        raise NotComparedError(str(error), error.details) from error
     _print(comparison, options)
     return comparison.exit_code
 

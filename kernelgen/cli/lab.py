@@ -64,7 +64,7 @@ def bring_up_to_date(selection: "Selection", options: argparse.Namespace) -> Non
         try:
             current.bring_up_to_date(selection.root, selection.python, options.device, note, build=not options.no_build)
         except KernelgenError as error:
-            raise LabError(str(error)) from error
+            raise LabError(str(error), error.details) from error
 
 
 @contextmanager
