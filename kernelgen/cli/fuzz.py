@@ -27,7 +27,7 @@ def run(arguments: list[str]) -> int:
 
     names = ("seed", "seconds", "device", "gpu", "dtype", "count", "case", "trust")
     asked = {name: getattr(options, name) for name in names}
-    selection = lab.find(options)
+    selection = lab.find_for_device(options)
     if options.device == emulated.DEVICE:
         library = emulated.build(selection.root, selection.python, options.gpu)
         asked |= {"gpu": library.gpu.architecture, "variables": library.variables()}

@@ -51,6 +51,20 @@ def find(options: argparse.Namespace) -> "Selection":
     return select(options.project, options.python, options.ops)
 
 
+def find_for_device(options: argparse.Namespace) -> "Selection":
+    """The same, for a verb that runs the ops.
+
+    Raises:
+        NoGpuError: they are to run on a GPU, and there is none.
+    """
+    from kernelgen.toolchain import current
+
+    selection = find(options)
+    if options.device == "cuda":
+        current.require_gpu(selection.python)
+    return selection
+
+
 def bring_up_to_date(selection: "Selection", options: argparse.Namespace) -> None:
     """Builds what is stale and runs on the device; with --no-build, refuses it.
 
