@@ -17,7 +17,7 @@ import torch
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.assumption import Assumption
 from kernelgen.worker.trace.assumptions import assumptions
-from kernelgen.worker.trace.cost import Cost, CostBudget
+from kernelgen.worker.trace.cost import Budget, Cost
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.domains import DomainSearch
 from kernelgen.worker.trace.dtypes import by_name, of_integers
@@ -80,15 +80,15 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     cost = Cost()
     if (named := by_name(arguments, said)) and request.get("calls") is None:
         try:
-            return _of_dtypes(request, said, named, CostBudget(cost, _END_OF_NAMED))
+            return _of_dtypes(request, said, named, Budget(cost, _END_OF_NAMED))
         except RefusedError:
             pass  # Names tell too much.
     try:
-        return _of_dtypes(request, said, {}, CostBudget(cost, _END_OF_PLAIN))
+        return _of_dtypes(request, said, {}, Budget(cost, _END_OF_PLAIN))
     except RefusedError as refused:
         if str(refused) not in OF_INTEGERS or request.get("calls") is not None:
             raise
-        budget = CostBudget(cost, _END_OF_GUESSES)
+        budget = Budget(cost, _END_OF_GUESSES)
         for guessed in of_integers(arguments, said, request["source"]):
             if budget.is_spent:
                 break
@@ -105,7 +105,7 @@ def _returns_integers(facts: dict[str, Any]) -> bool:
 
 
 def _of_dtypes(
-    request: dict[str, Any], said: dict[str, str], guessed: dict[str, str], budget: CostBudget
+    request: dict[str, Any], said: dict[str, str], guessed: dict[str, str], budget: Budget
 ) -> dict[str, Any]:
     """The same under these dtypes."""
     facts = _of_any_arguments({**request, "said": {**said, **guessed}}, budget)
@@ -113,7 +113,7 @@ def _of_dtypes(
     return facts
 
 
-def _of_any_arguments(request: dict[str, Any], budget: CostBudget) -> dict[str, Any]:
+def _of_any_arguments(request: dict[str, Any], budget: Budget) -> dict[str, Any]:
     reasons = []
     for arguments in taken(request["arguments"]):
         try:
@@ -128,7 +128,7 @@ def _of_any_arguments(request: dict[str, Any], budget: CostBudget) -> dict[str, 
     raise max(reasons, key=lambda reason: reason.progress)  # Of several the first.
 
 
-def _of_arguments(request: dict[str, Any], arguments: Arguments, budget: CostBudget) -> dict[str, Any]:
+def _of_arguments(request: dict[str, Any], arguments: Arguments, budget: Budget) -> dict[str, Any]:
     """The same where kernels take these arguments."""
     function = load(request["source"], request["function"], arguments, budget.cost)
     if function.asks_device:
@@ -163,7 +163,7 @@ class _Search:
         self.plain: dict[str, Any] | None = None
         self.matrix: MatrixError | None = None
 
-    def first(self, every: Iterable[Assumption], budget: CostBudget) -> dict[str, Any] | None:
+    def first(self, every: Iterable[Assumption], budget: Budget) -> dict[str, Any] | None:
         """The graphs under the first of these assumptions that holds, or else under a second choice.
 
         Raises:
@@ -191,7 +191,7 @@ class _Search:
             raise self.matrix
         return self.first_of_second_choices(budget.with_more(_END_OF_ALL - _END_OF_PLAIN))
 
-    def first_of_second_choices(self, budget: CostBudget) -> dict[str, Any] | None:
+    def first_of_second_choices(self, budget: Budget) -> dict[str, Any] | None:
         for assumption in self.second_choices():
             if facts := self.attempt(assumption):
                 return facts

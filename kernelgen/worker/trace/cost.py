@@ -16,7 +16,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class CostBudget:
+class Budget:
     """How much may be spent, in units of a call."""
 
     cost: Cost
@@ -26,5 +26,5 @@ class CostBudget:
     def is_spent(self) -> bool:
         return self.cost.spent > self.most
 
-    def with_more(self, units: int) -> "CostBudget":
-        return CostBudget(self.cost, self.most + units)
+    def with_more(self, units: int) -> "Budget":
+        return Budget(self.cost, self.most + units)

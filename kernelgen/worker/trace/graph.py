@@ -163,7 +163,7 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass
-class TracedGraph:
+class Graph:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     outputs: list[dict[str, Any] | None] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)

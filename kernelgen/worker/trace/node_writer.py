@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from kernelgen.worker.trace.graph import CODES, INTEGERS, Sample, TracedGraph, constant, dtype_of
+from kernelgen.worker.trace.graph import CODES, INTEGERS, Graph, Sample, constant, dtype_of
 from kernelgen.worker.trace.integers import common_dtype, integer_constant, is_arithmetic
 from kernelgen.worker.trace.later_sums import later_sum
 from kernelgen.worker.trace.refusals import RefusedError
@@ -22,7 +22,7 @@ class NodeWriter:
         self.sample, self.names = sample, names
         self.labels = iter(labels)
         self.of_gradient = any("grad" in label for label in labels)
-        self.graph = TracedGraph()
+        self.graph = Graph()
         # By node with two results.
         self.pairs: dict[fx.Node, tuple[dict[str, Any], dict[str, Any]]] = {}
         # By node of torch.fx: the argument that stands for it.

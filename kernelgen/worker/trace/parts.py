@@ -16,8 +16,8 @@ from torch import Tensor, fx
 
 from kernelgen.worker.trace.cut import WHOLE, Cut
 from kernelgen.worker.trace.graph import (
+    Graph,
     Sample,
-    TracedGraph,
     constant,
     dtype_of_argument,
     filled,
@@ -41,7 +41,7 @@ def moves_elements(target: Any) -> bool:
 
 
 class PartsReader(Reader):
-    """Turns a graph of torch.fx into a TracedGraph whose outputs are the parts of the results, one after the other.
+    """Turns a graph of torch.fx into a Graph whose outputs are the parts of the results, one after the other.
 
     Args:
         labels: of each argument; `cut` says how a tensor's last dimension is cut.
@@ -59,7 +59,7 @@ class PartsReader(Reader):
         # By node of torch.fx: piece * size + place of each element; a tensor, or several.
         self.numbers: dict[fx.Node, Any] = {}
 
-    def read(self, graph: fx.Graph) -> TracedGraph:
+    def read(self, graph: fx.Graph) -> Graph:
         graph.eliminate_dead_code()
         for node in graph.nodes:
             if node.op == "placeholder":

@@ -11,7 +11,7 @@ from kernelgen.worker.trace.graph import (
     CODES,
     FLOAT8,
     INTEGERS,
-    TracedGraph,
+    Graph,
     constant,
     dtype_of,
     dtype_of_argument,
@@ -41,9 +41,9 @@ _POLYGAMMAS = {0: "digamma", 1: "trigamma"}
 
 
 class Reader(RowOperators):
-    """Turns a graph of torch.fx into a TracedGraph."""
+    """Turns a graph of torch.fx into a Graph."""
 
-    def read(self, graph: fx.Graph) -> TracedGraph:
+    def read(self, graph: fx.Graph) -> Graph:
         graph.eliminate_dead_code()
         for node in graph.nodes:
             if node.op == "placeholder":

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kernelgen.worker.trace.graph import INTEGERS, Sample, TracedGraph
+from kernelgen.worker.trace.graph import INTEGERS, Graph, Sample
 from kernelgen.worker.trace.integers import OF_NUMBERS
 from kernelgen.worker.trace.refusals import RefusedError
 from kernelgen.worker.trace.scalars import Tree
@@ -16,7 +16,7 @@ _FUNCTIONS = {"sqrt": math.sqrt, "log": math.log, "log1p": math.log1p, "exp": ma
 _LARGEST_EXPONENT, _LARGEST_SLOPE = 80.0, 1e3
 
 
-def merge(graphs: list[TracedGraph], samples: list[Sample], numbers: Sequence[float] = ()) -> dict[str, Any]:
+def merge(graphs: list[Graph], samples: list[Sample], numbers: Sequence[float] = ()) -> dict[str, Any]:
     """The graph that all of them are.
 
     Args:
@@ -39,7 +39,7 @@ def merge(graphs: list[TracedGraph], samples: list[Sample], numbers: Sequence[fl
     return merged | {"cuts": [cut.as_dict() for cut in first.cuts], "part_names": part_names}
 
 
-def _skeleton(graph: TracedGraph) -> Any:
+def _skeleton(graph: Graph) -> Any:
     """A graph without the values of its constants."""
     nodes = [{**node, "arguments": list(map(_bare, node["arguments"]))} for node in graph.nodes]
     return nodes, list(map(_bare, graph.outputs))

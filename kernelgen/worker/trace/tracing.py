@@ -12,7 +12,7 @@ from kernelgen.worker.trace.coordinates import CoordinatesReader
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
-from kernelgen.worker.trace.graph import Sample, TracedGraph, has_gradient, is_differentiable
+from kernelgen.worker.trace.graph import Graph, Sample, has_gradient, is_differentiable
 from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves
 from kernelgen.worker.trace.parts import PartsReader
 from kernelgen.worker.trace.reader import Reader
@@ -20,7 +20,7 @@ from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, FinalError, Refuse
 from kernelgen.worker.trace.scalars import Numbers
 
 
-def trace(function: Function, sample: Sample, direction: str, results: Sequence[Cut] = ()) -> TracedGraph:
+def trace(function: Function, sample: Sample, direction: str, results: Sequence[Cut] = ()) -> Graph:
     """The graph of a function, or of its gradient by the gradients of its results and its arguments.
 
     Args:
