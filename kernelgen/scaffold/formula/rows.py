@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula.expressions import FLOAT8
-from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Name, Node, Number, Value
+from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, FormulaGraph, Name, Node, Number, Value
 from kernelgen.scaffold.formula.lines import WIDTH, Writer, free_name
 
 _PASSES = {
@@ -84,7 +84,7 @@ class Part:
 
 
 def lines(
-    graph: Graph,
+    graph: FormulaGraph,
     inputs: Sequence[str],
     results: Sequence[tuple[str, str]],
     row_inputs: Sequence[tuple[str, str]],
@@ -119,7 +119,7 @@ def holds(body: Iterable[str]) -> bool:
     return any("row.hold" in line for line in body)
 
 
-def read_by_reductions(graph: Graph) -> set[str]:
+def read_by_reductions(graph: FormulaGraph) -> set[str]:
     """The C++ names of the tensors that some reduction reads."""
     read: set[str] = set()
     for node in graph.nodes():
@@ -180,7 +180,7 @@ def _type_of_result(value: Value) -> str:
 class _Rows:
     def __init__(
         self,
-        graph: Graph,
+        graph: FormulaGraph,
         inputs: Sequence[str],
         results: Sequence[tuple[str, str]],
         row_inputs: Sequence[tuple[str, str]],
