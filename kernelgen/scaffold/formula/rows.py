@@ -25,6 +25,12 @@ _RUNNING = {
     "running_sum_back": "write_running_sums_back",
     "running_product": "write_running_products",
     "running_product_back": "write_running_products_back",
+    "running_max": "write_running_maxima",
+    "running_max_back": "write_running_maxima_back",
+    "running_min": "write_running_minima",
+    "running_min_back": "write_running_minima_back",
+    "running_log_sum": "write_running_log_sums",
+    "running_log_sum_back": "write_running_log_sums_back",
 }
 # Functions that are worth keeping between passes on a CPU, which computes a pass after another; and about how many
 # instructions they take on a GPU, where any other operator takes one.
