@@ -295,3 +295,11 @@ def running_log_sum(x: Tensor, scale: float = 2.0) -> Tensor:
 
 def running_largest(x: Tensor, y: Tensor) -> Tensor:
     return x.cummax(-1).values * y
+
+
+def policy_loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor, clip: float = 0.2) -> Tensor:
+    """The line that keeps exponentials of two tensors is as long as lines may be."""
+    ratio = torch.exp(logp - old_logp)
+    advantage = advantage.unsqueeze(-1)
+    losses = -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    return (losses * mask).sum(-1) / mask.sum(-1).clamp(min=1)

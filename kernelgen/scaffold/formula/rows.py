@@ -459,13 +459,13 @@ class _Rows:
     def _call(self, start: str, body: list[str], end: str = "});") -> None:
         """A call with a lambda, or a lambda alone, in the form that clang-format chooses."""
         line = f"{start} {body[0]} {end}"
-        before, assigned, call = line.partition("= ") if line.startswith("const") else (line, "", "")
+        before, assigned, call = line.partition("= ") if line.startswith(("const", "auto")) else (line, "", "")
         if len(body) == 1 and len(line) + 2 <= WIDTH:
             self.text.append(line)
         elif len(body) == 1 and assigned and len(call) + 6 <= WIDTH:
             self.text += [f"{before}=", f"    {call}"]
         elif len(body) == 1 and len(line) - _last_opening(line) + 6 <= WIDTH:
-            self.text += [line[: _last_opening(line)], f"    {line[_last_opening(line) :]}"]
+            self.text += [line[: _last_opening(line)].rstrip(), f"    {line[_last_opening(line) :]}"]
         elif len(start) + 2 <= WIDTH:
             self.text += [start, *(f"  {line}" for line in body), end]
         else:
