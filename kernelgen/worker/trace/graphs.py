@@ -130,7 +130,9 @@ def _refuse_integers(assumption: Assumption) -> None:
         if dtype in INTEGERS.values():
             raise RefusedError(f"{name}, which is of {dtype}, beside numbers or reductions of rows", 2)
     if "float" not in assumption.dtypes.values():
-        raise RefusedError("rows of which no tensor is of floating-point numbers", 3)
+        # Places beside masks are a guess that says little.
+        progress = 1 if "int" in assumption.dtypes.values() else 3
+        raise RefusedError("rows of which no tensor is of floating-point numbers", progress)
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
