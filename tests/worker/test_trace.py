@@ -467,7 +467,6 @@ def test_shapes_broadcast_only_where_every_result_has_the_shape_of_all(tmp_path)
             "a write that PyTorch has no gradient",
         ),
         ("return x.view(torch.int32)", "x: Tensor", "the operator aten.view.dtype"),
-        ("return (x & y).sum(-1)", "x: Tensor, y: Tensor", "rows of which no tensor is of floating-point numbers"),
         ("return x * x.cummax(-1).indices", "x: Tensor", "the places of aten.cummax"),
         ("return x.diff(dim=-1)", "x: Tensor", "the operator aten.slice, which diff runs"),
         ("return x / x.quantile(0.9, -1, True)", "x: Tensor", "the operator aten.sort, which quantile runs"),

@@ -9,7 +9,7 @@ The answer is what scaffold/formula/ reads (see graph.py), with the names of the
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -95,19 +95,15 @@ def _traced(request: dict[str, Any]) -> dict[str, Any]:
     except RefusedError as refused:
         if str(refused) not in OF_INTEGERS or request.get("calls") is not None:
             raise
-        budget, reason = Budget(cost, _END_OF_GUESSES), refused
+        budget = Budget(cost, _END_OF_GUESSES)
         for guessed in of_integers(arguments, said, request["source"]):
             if budget.is_spent:
                 break
-            try:
+            with suppress(RefusedError):
                 facts = _of_dtypes(request, said, guessed, budget)
-            except RefusedError as other:
-                if str(refused) == TAKES_INTEGERS:  # Which says less.
-                    reason = max(reason, other, key=lambda refusal: refusal.progress)
-                continue
-            if str(refused) == TAKES_INTEGERS or _returns_integers(facts):
-                return facts
-        raise reason from None
+                if str(refused) == TAKES_INTEGERS or _returns_integers(facts):
+                    return facts
+        raise
 
 
 def _returns_integers(facts: dict[str, Any]) -> bool:

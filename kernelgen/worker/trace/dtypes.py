@@ -11,9 +11,8 @@ from kernelgen.worker.trace.graph import INTEGERS
 # What is never called so but of integers; codes that are packed are of 8 bits.
 _COUNTED = re.compile(r"(^|_)(ids?|idx|indices|tokens?)$")
 _PACKED = re.compile(r"(^|_)packed(_|$)")
-# In the order in which they are tried, behind those that stand in the source; masks come last, since most of what
-# takes these takes integers.
-_LIKELY = ("int64", "uint8", "int32", "int8", "bool")
+# In the order in which they are tried, behind those that stand in the source.
+_LIKELY = ("int64", "uint8", "int32", "int8")
 
 
 def by_name(arguments: list[dict[str, Any]], said: Mapping[str, str]) -> dict[str, str]:
@@ -28,7 +27,7 @@ def by_name(arguments: list[dict[str, Any]], said: Mapping[str, str]) -> dict[st
 
 
 def of_integers(arguments: list[dict[str, Any]], said: Mapping[str, str], source: str) -> Iterator[dict[str, str]]:
-    """Dtypes of a function that takes no floating-point numbers: of all tensors, then of each; of truth values too."""
+    """Dtypes of a function that takes no floating-point numbers: of all tensors, then of each."""
     words = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
     named = [dtype for dtype in INTEGERS.values() if dtype in words]
     unsaid = _unsaid(arguments, said)

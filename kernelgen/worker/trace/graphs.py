@@ -131,7 +131,7 @@ def _refuse_integers(assumption: Assumption) -> None:
             raise RefusedError(f"{name}, which is of {dtype}, beside numbers or reductions of rows", 2)
     if "float" not in assumption.dtypes.values():
         # Places beside masks are a guess that says little.
-        progress = 1 if "int" in assumption.dtypes.values() else 3
+        progress = 0 if "int" in assumption.dtypes.values() else 3
         raise RefusedError("rows of which no tensor is of floating-point numbers", progress)
 
 
