@@ -68,6 +68,12 @@ _WORDS = {
     "running_sum_back": "running_sum",
     "running_product": "running_product",
     "running_product_back": "running_product",
+    "running_max": "running_max",
+    "running_max_back": "running_max",
+    "running_min": "running_min",
+    "running_min_back": "running_min",
+    "running_log_sum": "running_log_sum",
+    "running_log_sum_back": "running_log_sum",
 }
 # Names of the language, and of what the formula uses.
 _TAKEN = {"Number", "math", "bool", "float", "double", "auto", "true", "false"}

@@ -73,6 +73,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "twice": assumption["twice"],
         "derivative": assumption["derivative"],
         **({"constants": assumption["constants"]} if assumption["constants"] else {}),
+        **({"underived": assumption["underived"]} if assumption.get("underived") else {}),
         "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names, computed),
     }
     computed.note(facts, names_read(graph for _, graph in graphs))

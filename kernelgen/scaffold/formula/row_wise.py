@@ -167,7 +167,8 @@ def _sizes(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
 def _derivatives(assumption: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of the reference's own derivatives."""
     facts = {key: assumption[key] for key in ("composed", "twice", "derivative")}
-    return facts | ({"constants": assumption["constants"]} if assumption["constants"] else {})
+    facts |= {"constants": assumption["constants"]} if assumption["constants"] else {}
+    return facts | ({"underived": assumption["underived"]} if assumption.get("underived") else {})
 
 
 def _every_line(facts: Mapping[str, Any]) -> list[str]:

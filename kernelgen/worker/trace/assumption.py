@@ -199,7 +199,7 @@ class Assumption:
                 scalars[name] = dim
             elif base in ("float", "int"):
                 default = default_of(argument) if self.near and base == "float" and argument["default"] else None
-                scalars[name] = draw_number(base, position, k, default)
+                scalars[name] = draw_number(base, position, k, default, is_share=self.near and base == "float")
                 position += 1
             else:
                 scalars[name] = self.flags[name]

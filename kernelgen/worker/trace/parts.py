@@ -25,7 +25,17 @@ from kernelgen.worker.trace.graph import (
     order_of,
     refuse_other_dtype,
 )
-from kernelgen.worker.trace.operators import BINARY, CASTS, FILLED, MOVES, REDUCTIONS, UNARY, in_words, operator_of
+from kernelgen.worker.trace.operators import (
+    BINARY,
+    CASTS,
+    FILLED,
+    MOVES,
+    REDUCTIONS,
+    UNARY,
+    in_words,
+    operator_of,
+    unknown,
+)
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
@@ -122,7 +132,7 @@ class PartsReader(Reader):
         if name in _JOINED:
             return self._taken_together(name, node)
         if torch.Tag.pointwise not in node.target.tags and name not in (*CASTS, *UNARY, *BINARY):
-            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
+            raise unknown(node.target)
         return self._computed(node)
 
     def _copied(self, node: fx.Node) -> Tensor:

@@ -288,6 +288,36 @@ class FormulaRow {
     run<true, Product>(term, f, std::make_index_sequence<Tensors::kInputs>());
   }
 
+  template <typename Term, typename F>
+  __device__ void write_running_maxima(Term term, F f) {
+    run<false, Max>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_maxima_back(Term term, F f) {
+    run<true, Max>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_minima(Term term, F f) {
+    run<false, Min>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_minima_back(Term term, F f) {
+    run<true, Min>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_log_sums(Term term, F f) {
+    run<false, LogSum>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_log_sums_back(Term term, F f) {
+    run<true, LogSum>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
   __device__ void put(int i, Number value) {
     if (puts() && tensors_.row_results[i]) tensors_.row_results[i][row_] = static_cast<T>(value);
   }
@@ -742,11 +772,8 @@ class FormulaRow {
     const int64_t first = (int64_t(reductions_) * tensors_.rows.count + (valid_ ? row_ : 0)) * tensors_.parts;
     Partial* const of_parts = static_cast<Partial*>(tensors_.partial) + first;
     const int reduction = reductions_++;
-    const auto across = [&](Number value) {
-      return std::is_same_v<Join, Sum> ? group_.sum(value) : group_.product(value);
-    };
     if (reduction == tensors_.pass) {
-      const Number own = across(total_of_elements());
+      const Number own = Join::across(group_, total_of_elements());
       if (valid_ && group_.rank() == 0) of_parts[part_].first = own;
     }
     if (reduction >= tensors_.pass) return false;
@@ -754,7 +781,7 @@ class FormulaRow {
     for (int part = begin + group_.rank(); part < end; part += group_.size()) {
       *carry = Join::join(*carry, of_parts[part].first);
     }
-    *carry = across(*carry);
+    *carry = Join::across(group_, *carry);
     return true;
   }
 
