@@ -175,8 +175,8 @@ def gradient_call_of(
 
 
 def without_autograd(operator: torch._ops.OpOverload) -> Callable[..., Any]:
-    """A backward operator as a function that skips the dispatcher's autograd layer, unless something asks for the gradient
-    of that gradient, or takes part as in `gradient_call_of`."""
+    """A backward operator as a function that skips the dispatcher's autograd layer, unless something asks for the
+    gradient of that gradient, or takes part as in `gradient_call_of`."""
     call = operator._op
     is_dynamo_compiling, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     transforms_active, active_modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
