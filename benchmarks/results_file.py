@@ -16,8 +16,8 @@ def write(path: Path, value: Any) -> None:
 
 
 def as_text(value: Any, indent: str = "") -> str:
-    """JSON in which every item of a list of objects has a line, as has every key of the whole and of an object that
-    holds such a list."""
+    """JSON in which every item of a list of objects, or of rows, has a line, as has every key of the whole and of an
+    object that holds such a list. A row is a list of an object and other values."""
     if not _holds_records(value) and (indent or not isinstance(value, dict)):
         return json.dumps(value)
     inner = indent + " "
@@ -31,7 +31,15 @@ def as_text(value: Any, indent: str = "") -> str:
 def _holds_records(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_records, value.values()))
-    return isinstance(value, list) and any(isinstance(item, dict) or _holds_records(item) for item in value)
+    if not isinstance(value, list) or not all(isinstance(item, dict | list) for item in value):
+        return False
+    return any(isinstance(item, dict) or _is_row(item) or _holds_records(item) for item in value)
+
+
+def _is_row(value: Any) -> bool:
+    """Whether it is a list of an object beside other values."""
+    kinds = {isinstance(item, dict) for item in value} if isinstance(value, list) else set()
+    return kinds == {True, False}
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from kernelgen.tune import task, tuning  # noqa: E402
 from kernelgen.tune.candidates import Candidate  # noqa: E402
 from kernelgen.tune.request import Reporter, TuningRequest  # noqa: E402
 from kernelgen.tune.search import Search  # noqa: E402
-from kernelgen.tune.slot import MEASURED, Budget, TrialResult  # noqa: E402
+from kernelgen.tune.slot import MEASURED, TrialBudget, TrialResult  # noqa: E402
 from kernelgen.tune.space import Space, Values, key  # noqa: E402
 from kernelgen.tune.study import Study  # noqa: E402
 
@@ -140,7 +140,7 @@ def exhaustive(project: Path, space: Space) -> dict[str, Any]:
         cases=["64K elements"],
         trials=space.size,
         best=0,
-        budget=Budget(stop_margin=float("inf")),
+        budget=TrialBudget(stop_margin=float("inf")),
     )
     reporter = Reporter(stats=lambda shapes, stats: show(f"{stats.done} of {stats.total} points"))
     return tuning.tune(request, task.read_task(request), reporter).record["searches"][0]
@@ -153,9 +153,9 @@ def show(text: str) -> None:
 
 def efficiency(part: dict[str, Any]) -> dict[str, Any]:
     stats = part["stats"]
-    bound = max(stats["compiling_s"] / stats["jobs"], stats["measuring_s"] / stats["lanes"])
+    bound = max(stats["compiling_s"] / stats["jobs"], stats["measuring_s"] / stats["slots"])
     compiling = [trial["compiling_s"] for trial in part["trials"] if trial["compiling_s"]]
-    facts = {name: stats[name] for name in ("seconds", "compiling_s", "measuring_s", "jobs", "lanes", "done", "failed")}
+    facts = {name: stats[name] for name in ("seconds", "compiling_s", "measuring_s", "jobs", "slots", "done", "failed")}
     return facts | {
         "wall_over_bound": stats["seconds"] / bound,
         "ask_to_verdict_median_s": statistics.median(stats["verdicts_s"]),
@@ -215,7 +215,7 @@ def simulated(gpus: int) -> dict[str, Any]:
         study = Study(
             f"{scratch}/trials.log", {"op": OP, "device": "none"}, WAITING, range(WAITING.size), 20, TRIALS, 0
         )
-        search = Search(study, WaitingCompiler(), [WaitingSlot() for _ in range(gpus)], [], budget=Budget())
+        search = Search(study, WaitingCompiler(), [WaitingSlot() for _ in range(gpus)], [], budget=TrialBudget())
         search.run()
     bound = max(TRIALS * COMPILE_S / JOBS, TRIALS * MEASURE_S / gpus)
     return {

@@ -30,7 +30,7 @@ import torch
 import results_file
 from kernelgen.tune import task, tuning
 from kernelgen.tune.request import Reporter, TuningRequest
-from kernelgen.tune.slot import Budget
+from kernelgen.tune.slot import TrialBudget
 from kernelgen.worker.environment import describe
 from project import import_package
 from tune import efficiency, loads, show
@@ -82,10 +82,10 @@ def searched(options: argparse.Namespace, op: str, points: int, gpus: int, jobs:
         best=0,
         jobs=jobs,
         gpus=gpus,
-        budget=Budget(
-            rounds=Budget.rounds * options.longer,
-            total_rounds=Budget.total_rounds * options.longer,
-            min_rounds=Budget.min_rounds * options.longer,
+        budget=TrialBudget(
+            rounds=TrialBudget.rounds * options.longer,
+            total_rounds=TrialBudget.total_rounds * options.longer,
+            min_rounds=TrialBudget.min_rounds * options.longer,
             stop_margin=float("inf"),
         ),
     )

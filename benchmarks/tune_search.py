@@ -35,7 +35,7 @@ import results_file
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from kernelgen.tune.slot import Budget  # noqa: E402
+from kernelgen.tune.slot import TrialBudget  # noqa: E402
 from kernelgen.tune.space import Space, key  # noqa: E402
 from kernelgen.tune.study import Study  # noqa: E402
 from kernelgen.worker.environment import cpu_name  # noqa: E402
@@ -177,7 +177,7 @@ def best_of(search: Callable[..., list[str]], space: Space, times: Times, seed: 
     random = Random(f"noise {seed}")
 
     def look(name: str) -> float:
-        return statistics.median(random.choices(times[name], k=Budget.min_rounds))
+        return statistics.median(random.choices(times[name], k=TrialBudget.min_rounds))
 
     ranked = search(space, list(times), round(SHARE * len(times)), seed, look)
     fastest = min(true_times.values())

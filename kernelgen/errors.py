@@ -32,3 +32,10 @@ class LabError(KernelgenError):
     """Nothing could be run, so there is no verdict; the message says what is missing."""
 
     exit_code = 2
+
+
+class NoGpuError(LabError):
+    """A GPU was asked for where there is none."""
+
+    def __init__(self, device: str = "cuda") -> None:
+        super().__init__(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")

@@ -19,6 +19,7 @@ def results_file():
 
 def test_each_record_has_a_line_and_each_key_above_it(results_file, tmp_path):
     value = {"machine": {"cores": 2}, "runs": [{"gpus": 1, "rows": [{"a": [1, 2]}, {"a": []}]}], "none": []}
+    value["sizes"] = [["relu", 8, {"op": 1.5}], ["silu", 16, {"op": 2.5}]]
     results_file.write(tmp_path / "some.json", value)
     text = (tmp_path / "some.json").read_text()
     assert json.loads(text) == value
@@ -34,7 +35,11 @@ def test_each_record_has_a_line_and_each_key_above_it(results_file, tmp_path):
         "]",
         "}",
         "],",
-        '"none": []',
+        '"none": [],',
+        '"sizes": [',
+        '["relu", 8, {"op": 1.5}],',
+        '["silu", 16, {"op": 2.5}]',
+        "]",
         "}",
     ]
 

@@ -1,4 +1,5 @@
-"""A folder of kernelgen says where its code runs: these are the imports that each may have, inside functions too."""
+"""A folder of kernelgen says where its code runs: these are the imports that each may have, inside functions too. And
+names say what things are: a class has one of its own, and nothing is called by a word that says nothing."""
 
 import ast
 import subprocess
@@ -24,6 +25,8 @@ ROOMS = {
 # Modules beside the rooms, which all may import; a worker only what it shares with the host.
 SHARED_WITH_WORKER = {"caches", "cores", "errors", "process_tree", "protocol"}
 SHARED = SHARED_WITH_WORKER | {"files"}
+# What no variable, argument, function or class is called.
+SAYS_NOTHING = ("found", "one", "it", "each", "at", "me")
 # Modules that take a noticeable time to import.
 HEAVY = (
     "argparse",
@@ -74,6 +77,28 @@ def test_only_workers_import_torch():
         if file.relative_to(PACKAGE).parts[0] != "worker":
             names = {module.split(".")[0] for module in imports(file)}
             assert "torch" not in names, f"{file.relative_to(ROOT)} imports torch"
+
+
+def test_no_two_classes_share_a_name():
+    """A private one is seen in its module alone."""
+    places: dict[str, list[str]] = {}
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}
+
+
+@pytest.mark.parametrize("folder", ["kernelgen", "template", "tests", "benchmarks", "tools"])
+def test_a_name_says_what_the_thing_is(folder):
+    """CONTRIBUTING.md, 'How we write'."""
+    for file in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            else:
+                name = getattr(node, "arg" if isinstance(node, ast.arg) else "name", None)
+            assert name not in SAYS_NOTHING, f"{file.relative_to(ROOT)}:{node.lineno} has a name {name!r}"
 
 
 @pytest.mark.parametrize("code", ["import kernelgen", "from kernelgen.cli import main; main(['--help'])"])

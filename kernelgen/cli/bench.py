@@ -20,7 +20,7 @@ def run(arguments: list[str]) -> int:
     options = _options(arguments)
     from kernelgen.lab import bench
 
-    selection = lab.find(options)
+    selection = lab.find_for_device(options)
     lab.bring_up_to_date(selection, options)
     if options.out:
         _require_writable(options.out)

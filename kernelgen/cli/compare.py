@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
         options = _options(arguments)
         comparison = _revisions(options) if options.against else _files(options)
     except KernelgenError as error:
-        raise NotComparedError(str(error)) from error
+        raise NotComparedError(str(error), error.details) from error
     _print(comparison, options)
     return comparison.exit_code
 
@@ -105,7 +105,7 @@ def _revisions(options: argparse.Namespace) -> "Comparison":
     from kernelgen.lab.compare_revisions import ComparisonRequest, measure
 
     options.ops = options.what
-    selection = lab.find(options)
+    selection = lab.find_for_device(options)
     names = ("against", "device", "dtype", "cases", "backward", "tf32", "seed", "blocks", "trust")
     request = ComparisonRequest(**{name: getattr(options, name) for name in names}, limit_s=options.limit)
     with lab.progress(not options.json) as show:

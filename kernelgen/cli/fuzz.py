@@ -27,7 +27,7 @@ def run(arguments: list[str]) -> int:
 
     names = ("seed", "seconds", "device", "gpu", "dtype", "count", "case", "trust")
     asked = {name: getattr(options, name) for name in names}
-    selection = lab.find(options)
+    selection = lab.find_for_device(options)
     if options.device == emulated.DEVICE:
         library = emulated.build(selection.root, selection.python, options.gpu)
         asked |= {"gpu": library.gpu.architecture, "variables": library.variables()}
@@ -111,7 +111,7 @@ def _text(report: dict[str, Any]) -> list[str]:
         if op["skipped"] and not failed:
             lines.append(f"{op['op']:{width}}  skipped: {op['skipped']}")
             continue
-        verdict = f"{failed} of {op['cases']} cases FAILED" if failed else f"{op['cases']} cases passed"
+        verdict = f"{failed} of {_cases(op)} FAILED" if failed else f"{_cases(op)} passed"
         lines.append(f"{op['op']:{width}}  {verdict} on {report['device']} (seed {report['seed']})")
         if op["too_large"]:
             lines.append(f"  {op['too_large']} more did not run: too large for this GPU's memory")
@@ -127,6 +127,10 @@ def _text(report: dict[str, Any]) -> list[str]:
         lines += [f"  {op['note']}"] if op["note"] else []
     lines += [f"sizes are {report['sizes']}"] if report["sizes"] else []
     return lines
+
+
+def _cases(op: dict[str, Any]) -> str:
+    return f"{op['cases']} case{'s' * (op['cases'] != 1)}"
 
 
 def _shown(failures: list[dict[str, Any]]) -> list[dict[str, Any]]:

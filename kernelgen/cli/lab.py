@@ -51,6 +51,20 @@ def find(options: argparse.Namespace) -> "Selection":
     return select(options.project, options.python, options.ops)
 
 
+def find_for_device(options: argparse.Namespace) -> "Selection":
+    """The same, for a verb that runs the ops.
+
+    Raises:
+        NoGpuError: they are to run on a GPU, and there is none.
+    """
+    from kernelgen.toolchain import current
+
+    selection = find(options)
+    if options.device == "cuda":
+        current.require_gpu(selection.python)
+    return selection
+
+
 def bring_up_to_date(selection: "Selection", options: argparse.Namespace) -> None:
     """Builds what is stale and runs on the device; with --no-build, refuses it.
 
@@ -64,7 +78,7 @@ def bring_up_to_date(selection: "Selection", options: argparse.Namespace) -> Non
         try:
             current.bring_up_to_date(selection.root, selection.python, options.device, note, build=not options.no_build)
         except KernelgenError as error:
-            raise LabError(str(error)) from error
+            raise LabError(str(error), error.details) from error
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def run(arguments: list[str]) -> int:
     options = _options(arguments)
     from kernelgen.lab.ncu.profiler import profile_op
 
-    selection = lab.find(options)
+    selection = lab.find_for_device(options)
     lab.bring_up_to_date(selection, options)
     names = ("device", "case", "dtype", "backward", "tf32", "seed")
     folder = options.out or selection.root / "build" / "profiles"

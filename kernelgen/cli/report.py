@@ -22,7 +22,9 @@ def run(arguments: list[str]) -> int:
             json.dumps({"machine": material.machine, "cases": list(material.cases), "files": list(map(str, written))})
         )
     else:
-        print("\n".join([f"{len(material.cases)} cases on {material.machine}", *(f"written: {p}" for p in written)]))
+        count = len(material.cases)
+        head = f"{count} case{'s' * (count != 1)} on {material.machine}"
+        print("\n".join([head, *(f"written: {path}" for path in written)]))
     return 0
 
 

@@ -37,7 +37,7 @@ def run(arguments: list[str]) -> int:
     except TuningError:
         raise
     except KernelgenError as error:
-        raise TuningError(str(error)) from error
+        raise TuningError(str(error), error.details) from error
     except KeyboardInterrupt:
         note("the trials that were done are kept; go on with --resume")
         raise

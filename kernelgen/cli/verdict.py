@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
     names = ("against", "trust", "device", "cases", "seed", "blocks")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     request = Request(**given, limit_s=options.limit)
-    verdict = judge(lab.find(options), request, lambda step: None if options.json else note(f"{step} …"))
+    verdict = judge(lab.find_for_device(options), request, lambda step: None if options.json else note(f"{step} …"))
     print(json.dumps(verdict.as_dict()) if options.json else _text(verdict))
     return verdict.exit_code
 

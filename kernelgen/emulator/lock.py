@@ -6,11 +6,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 @contextmanager
-def locked(path: Path, *, quietly: bool = False) -> Iterator[None]:
-    """Holds a lock file. It says so if it has to wait, unless `quietly`. A process that dies lets go of it."""
+def locked(path: Path, *, quietly: bool = False) -> Iterator[IO[str]]:
+    """Holds a lock file. It says so if it has to wait, unless `quietly`.
+
+    The system lets go of it when the last process that has the file open ends: pass it on to every child process that
+    has to end before another one may go on.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:
@@ -23,4 +28,4 @@ def locked(path: Path, *, quietly: bool = False) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        yield file

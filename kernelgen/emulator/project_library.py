@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kernelgen.emulator import compiler, instances, runtime
 from kernelgen.emulator.compiler import HERE, EmulatorError
@@ -81,7 +81,7 @@ def build(
     start = time.perf_counter()
     folder = Path("build") / gpu.variant
     library = folder / "_cpu.so"
-    with locked(root / folder.with_name(f"{folder.name}.lock")):
+    with locked(root / folder.with_name(f"{folder.name}.lock")) as lock:
         if clean:
             shutil.rmtree(root / folder, ignore_errors=True)
         project = build_tools.ask(root, python, "objects", str(folder), gpu.build_architecture)
@@ -96,22 +96,29 @@ def build(
         before = {file.path: _state(root / file.path) for file in objects}
         command = [project["ninja"], "-f", str(folder / "build.ninja"), "-j", str(jobs or project["jobs"])]
         command += ["-v"] if verbose else []
-        _run_ninja(command, root, quiet=quiet)
+        _run_ninja(command, root, lock, quiet=quiet)
         linked = _state(root / library) != before_library
         compiled = [file.label for file in objects if _state(root / file.path) != before[file.path]]
     seconds = time.perf_counter() - start
     return EmulatedBuild(project["package"], gpu, library, compiled, linked, len(objects), seconds)
 
 
-def _run_ninja(command: list[str], root: Path, *, quiet: bool) -> None:
+def _run_ninja(command: list[str], root: Path, lock: IO[str], *, quiet: bool) -> None:
+    """Runs Ninja, which inherits the lock, as its compilers do: no other build starts while one of them still runs."""
     # The commands run this package, wherever it is installed.
     path = os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path}
     output = sys.stderr if quiet else sys.stdout
-    with subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True) as ninja:
-        for line in ninja.stdout or ():
-            if line != "ninja: no work to do.\n":
-                print(line, end="", file=output, flush=True)
+    pipes = {"stdout": subprocess.PIPE, "text": True, "errors": "replace"}
+    with subprocess.Popen(command, cwd=root, env=environment, pass_fds=[lock.fileno()], **pipes) as ninja:
+        try:
+            for line in ninja.stdout or ():
+                if line != "ninja: no work to do.\n":
+                    print(line, end="", file=output, flush=True)
+        except KeyboardInterrupt:
+            ninja.terminate()  # It removes what is half-written.
+            ninja.communicate()
+            raise
     if ninja.returncode:
         raise EmulatorError("The build for the emulated GPU failed; the messages are above.")
 

@@ -1,6 +1,6 @@
 """The share of this machine's ceilings that an op reaches, as a step of a verdict."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelgen.lab import bench
@@ -32,9 +32,13 @@ def _step(figures: list[dict[str, Any]], faults: list[str], notes: list[str]) ->
         return Step("share", OPEN, "; ".join(notes) or "no case was measured", facts=facts)
     shares = [case["share"] for case in figures if case["share"]]
     if not shares:
-        return Step("share", PASSED, f"{len(figures)} cases measured; lab.py counts no bytes", facts=facts)
+        return Step("share", PASSED, f"{_cases(figures)} measured; lab.py counts no bytes", facts=facts)
     text = f"{min(shares):.0%} to {max(shares):.0%} of what a copy or a matrix product does here"
-    return Step("share", PASSED, f"{text}, {len(shares)} cases", facts=facts)
+    return Step("share", PASSED, f"{text}, {_cases(shares)}", facts=facts)
+
+
+def _cases(measured: Sequence[object]) -> str:
+    return f"{len(measured)} case{'s' * (len(measured) != 1)}"
 
 
 def _figures(case: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Whether a project's libraries are what its sources say now. What measures or tests an op looks first."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from kernelgen.errors import KernelgenError
+from kernelgen.errors import KernelgenError, NoGpuError
 from kernelgen.toolchain import build_tools
 from kernelgen.toolchain.build import Build, environment
 from kernelgen.toolchain.python import find_python
@@ -18,6 +19,17 @@ def backend(device: str | None) -> str | None:
 
 def has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()  # The second under Windows.
+
+
+def require_gpu(python: Path) -> None:
+    """Looks for a GPU before anything is compiled for one; where the system shows none, torch says.
+
+    Raises:
+        NoGpuError: there is none.
+    """
+    command = [python, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"]
+    if not has_gpu() and subprocess.run(command, capture_output=True, check=False).returncode:
+        raise NoGpuError
 
 
 def reason(root: Path, python: Path, device: str | None = None) -> str:

@@ -40,6 +40,6 @@ def save(path: Path, record: dict[str, Any]) -> None:
 
 
 def _figures(stats: SearchStats) -> dict[str, Any]:
-    names = ("done", "here", "failed", "cached", "jobs", "seconds", "compiling_s", "measuring_s", "verdicts_s")
-    facts = {name: getattr(stats, name) for name in names}
-    return facts | {"lanes": stats.slots, "compilers_used": stats.compilers_used, "lanes_used": stats.slots_used}
+    counts = ("done", "here", "failed", "cached", "jobs", "slots")
+    times = ("seconds", "compiling_s", "measuring_s", "verdicts_s")
+    return {name: getattr(stats, name) for name in (*counts, *times, "compilers_used", "slots_used")}

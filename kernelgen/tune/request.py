@@ -8,7 +8,7 @@ from typing import Any
 from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.steady import steady_variables
 from kernelgen.tune.search import SearchStats
-from kernelgen.tune.slot import Budget
+from kernelgen.tune.slot import TrialBudget
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TuningRequest:
     blocks: int | None = None
     rule: Path | None = None
     thresholds: Thresholds = field(default_factory=lambda: Thresholds(faster=0.03))
-    budget: Budget = field(default_factory=Budget)
+    budget: TrialBudget = field(default_factory=TrialBudget)
 
     def to_worker(self, device: str | None = None) -> dict[str, Any]:
         """What a worker process is told to work on; on another device than was asked for, if one is given."""

@@ -18,7 +18,7 @@ from kernelgen.tune import gates
 from kernelgen.tune.candidates import Candidate, CandidateCompiler
 from kernelgen.tune.device_limits import DeviceLimits
 from kernelgen.tune.errors import CompileError, TuningError
-from kernelgen.tune.slot import MEASURED, Budget, MeasuringSlot, TrialResult
+from kernelgen.tune.slot import MEASURED, MeasuringSlot, TrialBudget, TrialResult
 from kernelgen.tune.space import Values
 from kernelgen.tune.study import Study, Trial
 
@@ -95,7 +95,7 @@ class Search:
         slots: Sequence[MeasuringSlot],
         cases: Sequence[Sequence[str]],
         *,
-        budget: Budget,
+        budget: TrialBudget,
         limits: DeviceLimits | None = None,
         minutes: float | None = None,
         show: Callable[[SearchStats], None] = lambda stats: None,

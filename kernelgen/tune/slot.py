@@ -28,7 +28,7 @@ MEASURED, STOPPED, WRONG, LOST, FAILED = "measured", "stopped early", "wrong", "
 
 
 @dataclass(frozen=True)
-class Budget:
+class TrialBudget:
     """How much of a candidate is measured.
 
     The search compares geometric means over the cases, so with many cases each needs fewer rounds.
@@ -113,7 +113,12 @@ class MeasuringSlot:
         self._worker("the default")
 
     def measure(
-        self, candidate: Candidate, budget: Budget, cases: Sequence[Sequence[str]], best: Mapping[str, float], seed: int
+        self,
+        candidate: Candidate,
+        budget: TrialBudget,
+        cases: Sequence[Sequence[str]],
+        best: Mapping[str, float],
+        seed: int,
     ) -> TrialResult:
         """Prove a candidate right, then time it beside the default, case by case.
 
@@ -164,7 +169,12 @@ class MeasuringSlot:
             self._drop(worker.name)
 
     def _measure(
-        self, candidate: Candidate, budget: Budget, cases: Sequence[Sequence[str]], best: Mapping[str, float], seed: int
+        self,
+        candidate: Candidate,
+        budget: TrialBudget,
+        cases: Sequence[Sequence[str]],
+        best: Mapping[str, float],
+        seed: int,
     ) -> TrialResult:
         live = pair.Pair(self._worker("the default"), self._worker("the candidate"))
         live.after.ask("load", library=str(candidate.library))
@@ -190,7 +200,7 @@ class MeasuringSlot:
         live.both("fresh", graphs=graphs)
 
     def _rounds(
-        self, live: pair.Pair, budget: Budget, rounds: int, best: float
+        self, live: pair.Pair, budget: TrialBudget, rounds: int, best: float
     ) -> tuple[list[float], bool, str | None]:
         """The logarithms of the rounds' ratios, whether the candidate was given up, and what is wrong with it.
 

@@ -22,11 +22,16 @@ def of_task(request: TuningRequest, task: Task) -> str:
         for gate, rejected in shape_class.rejected.items():
             example = rejected["examples"][0]["text"]
             lines.append(f"{prefix}{rejected['count']} rejected by {gate}, such as {example}")
-        count = len(shape_class.cases)
-        cases = f"{count} case{'s are' if count > 1 else ' is'} measured for each"
-        lines.append(f"{prefix}{len(shape_class.kept)} points are left; {cases}.")
+        points, cases = (
+            _are(len(some), noun) for some, noun in ((shape_class.kept, "point"), (shape_class.cases, "case"))
+        )
+        lines.append(f"{prefix}{points} left; {cases} measured for each.")
     lines += [f"left out: {', '.join(cases)}: {reason}." for reason, cases in by_reason(task.left_out).items()]
     return "\n".join(lines)
+
+
+def _are(count: int, noun: str) -> str:
+    return f"{count} {noun} is" if count == 1 else f"{count} {noun}s are"
 
 
 def of_cost(cost: Mapping[str, Any]) -> str:

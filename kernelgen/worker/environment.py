@@ -14,6 +14,7 @@ from kernelgen.worker import machine_state
 
 # Prefixes of environment variables that change what is measured.
 _PREFIXES = ("CUDA_", "MALLOC_", "OMP_", "PYTORCH_")
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def describe(device: str, project: Path, flags: dict[str, Any]) -> dict[str, Any]:
@@ -42,13 +43,10 @@ def _gpu() -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    """The CPU's name as the project's build_tools have it, which look tuned values up by it."""
+    lines = CPU_INFO.read_text(errors="replace").splitlines() if CPU_INFO.is_file() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())
 
 
 def _git(project: Path) -> dict[str, Any] | None:

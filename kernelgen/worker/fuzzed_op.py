@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from kernelgen.worker import state
 from kernelgen.worker.evaluation import call, ones_like, own, tensors
-from kernelgen.worker.judge.arena import Part, extent_of, opened
+from kernelgen.worker.judge.arena import StoragePart, extent_of, opened
 from kernelgen.worker.judge.gpu_memory import Sharing
 
 _SWITCH_S = 1e-5
@@ -49,7 +49,7 @@ class FuzzedOp:
 
         Args:
             storages: offset and size of each, in bytes, and whether floating-point numbers lie there.
-            sets: pairs of arguments and cotangents, with a `Part` in the place of each tensor.
+            sets: pairs of arguments and cotangents, with a `StoragePart` in the place of each tensor.
 
         Returns the addresses of the storages.
         """
@@ -61,12 +61,12 @@ class FuzzedOp:
         self._storages = [torch.empty(0, dtype=torch.uint8, device=whole.device).set_(part) for part in parts]
         of_part: dict[int, Tensor] = {}
 
-        def tensor(part: Part) -> Tensor:
+        def tensor(part: StoragePart) -> Tensor:
             if id(part) not in of_part:
                 of_part[id(part)] = part.tensor(parts[part.storage])
             return of_part[id(part)]
 
-        self._sets = pytree.tree_map_only(Part, tensor, sets)
+        self._sets = pytree.tree_map_only(StoragePart, tensor, sets)
         return {"addresses": [storage.data_ptr() for storage in self._storages]}
 
     def _renew(self) -> None:

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from kernelgen.errors import LabError
 from kernelgen.worker.protocol import Emit, in_a_line
 from kernelgen.worker.quiet import quiet
-from kernelgen.worker.shape_learner import Learner, NotLearnedError
+from kernelgen.worker.shape_learner import Learner, UnlearnableError
 from kernelgen.worker.small_calls import (
     WrittenError,
     call_of_pure,
@@ -77,7 +77,7 @@ class Orders:
             try:
                 shapes, returned = Learner(self.function, self.arguments).shapes()
                 return {"shapes": shapes, "returned": returned}
-            except NotLearnedError as error:
+            except UnlearnableError as error:
                 return {"reason": str(error)}
             except WrittenError as error:
                 return {"written": error.names}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelgen.errors import LabError
+from kernelgen.errors import LabError, NoGpuError
 from kernelgen.worker.mutation import on_copies
 
 Sizes = Mapping[str, int]
@@ -266,13 +266,13 @@ def known_device(request: Mapping[str, Any]) -> str | None:
     """The device that a request asks for, or the CPU where there is no GPU; None where the op's libraries decide.
 
     Raises:
-        LabError: it asks for a GPU where there is none.
+        NoGpuError: it asks for a GPU where there is none.
     """
     device = request.get("device")
     if device == EMULATED:
         return device
     if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
-        raise LabError(f"Nothing can run on {device}: torch sees no GPU here; run it with --device cpu.")
+        raise NoGpuError(device)
     return device or (None if torch.cuda.is_available() else "cpu")
 
 

@@ -171,13 +171,13 @@ class _Host:
         """Map the arena, and take the arguments of each set from it."""
         from torch.utils._pytree import tree_map_only
 
-        from kernelgen.worker.judge.arena import Place, opened
+        from kernelgen.worker.judge.arena import TensorPlace, opened
 
         self._calls, self._results, self._graphs, self._joined = [], [], {}, None
         storage = self._arena = opened(self._arena_fd, arena)
 
         def taken(tree: Any) -> Any:
-            return tree_map_only(Place, lambda place: place.tensor(storage), tree)
+            return tree_map_only(TensorPlace, lambda place: place.tensor(storage), tree)
 
         self._sets, self._cotangents = [taken(args) for args in sets], [taken(grads) for grads in cotangents]
 

@@ -59,6 +59,15 @@ _CANCELLING = {
     torch.ops.aten.gelu.default: decomposition_table[torch.ops.aten.gelu.default],
     torch.ops.aten.gelu_backward.default: decomposition_table[torch.ops.aten.gelu_backward.default],
     torch.ops.aten.native_group_norm_backward.default: _group_norm_backward,
+    **{
+        operator: decomposition_table[operator]
+        for operator in (
+            torch.ops.aten.native_batch_norm.default,
+            torch.ops.aten.native_batch_norm_backward.default,
+            torch.ops.aten.cudnn_batch_norm.default,
+            torch.ops.aten.cudnn_batch_norm_backward.default,
+        )
+    },
 }
 
 

@@ -33,12 +33,12 @@ _MOST_TRIES = 3000
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16)
 
 
-class NotLearnedError(Exception):
+class UnlearnableError(Exception):
     """The message is a sentence without its end: what was in the way."""
 
 
 @dataclass(frozen=True)
-class Assumption:
+class TriedShapes:
     """A shape, in words such as `M N/2`, and a dtype, float, int64 or bool, for each tensor that is always given."""
 
     shapes: tuple[str, ...]
@@ -62,11 +62,11 @@ class Learner:
         self.scalars = [a["name"] for a in arguments if a["type"] in ("int", "SymInt") and a["kind"] == "other"]
         names = {argument["name"] for argument in arguments}
         if clash := names & set(_SAMPLES[0]):
-            raise NotLearnedError(f"that {clash.pop()}, which is an argument, would be the name of a size too")
+            raise UnlearnableError(f"that {clash.pop()}, which is an argument, would be the name of a size too")
         if not self.required:
-            raise NotLearnedError("that no tensor is always given")
+            raise UnlearnableError("that no tensor is always given")
         if any(argument["mutated"] for argument in arguments):
-            raise NotLearnedError("that it writes to its arguments")
+            raise UnlearnableError("that it writes to its arguments")
 
     def shapes(self) -> tuple[str, int]:
         """Shapes in the language of `add-op --shapes`, and the number of results."""
@@ -74,27 +74,27 @@ class Learner:
         for assumption in itertools.islice(self.assumptions(), _MOST_TRIES):
             try:
                 results = [self.outputs(assumption, i) for i in range(2)]
-            except (NotLearnedError, WrittenError):
+            except (UnlearnableError, WrittenError):
                 raise
             except Exception as reason:  # It does not take such arguments.
                 error = error or reason
                 continue
             return self.described(assumption, results), len(results[0])
-        raise NotLearnedError(f"that it takes no tensors of the shapes that were tried ({in_a_line(error)})")
+        raise UnlearnableError(f"that it takes no tensors of the shapes that were tried ({in_a_line(error)})")
 
-    def assumptions(self) -> Iterator[Assumption]:
+    def assumptions(self) -> Iterator[TriedShapes]:
         count = len(self.required)
         for dtypes in self.dtypes():
-            yield Assumption((_FIRST[0],) * count, dtypes)
+            yield TriedShapes((_FIRST[0],) * count, dtypes)
             # Products take vectors too, and matrices are what most callers pass.
             for others in itertools.product(_OF_PRODUCTS, repeat=count - 1):
                 if set(others) & {"N K", "K N"}:
-                    yield Assumption((_FIRST[0], *others), dtypes)
+                    yield TriedShapes((_FIRST[0], *others), dtypes)
             for first in _FIRST:
-                yield Assumption((first,) * count, dtypes)
+                yield TriedShapes((first,) * count, dtypes)
                 for others in itertools.product(_OTHERS, repeat=count - 1):
-                    yield Assumption((first, *others), dtypes)
-            yield Assumption(("()",) * count, dtypes)
+                    yield TriedShapes((first, *others), dtypes)
+            yield TriedShapes(("()",) * count, dtypes)
 
     def dtypes(self) -> Iterator[tuple[str, ...]]:
         """All of floating-point numbers, or one of them indices or a mask, or all of them."""
@@ -108,7 +108,7 @@ class Learner:
 
     def outputs(
         self,
-        assumption: Assumption,
+        assumption: TriedShapes,
         sample: int,
         dtype: torch.dtype = torch.float32,
         optional: dict[str, tuple[str, str]] | None = None,
@@ -120,12 +120,12 @@ class Learner:
         results = call_of_pure(self.function, self.arguments, values)
         results = list(results) if isinstance(results, (tuple, list)) else [results]
         if not all(isinstance(result, Tensor) for result in results):
-            raise NotLearnedError("that it returns something else than tensors")
+            raise UnlearnableError("that it returns something else than tensors")
         return results
 
     def values(
         self,
-        assumption: Assumption,
+        assumption: TriedShapes,
         sample: int,
         dtype: torch.dtype = torch.float32,
         optional: dict[str, tuple[str, str]] | None = None,
@@ -162,7 +162,7 @@ class Learner:
 
     # ---- What is said of the assumption that holds
 
-    def described(self, assumption: Assumption, results: list[list[Tensor]]) -> str:
+    def described(self, assumption: TriedShapes, results: list[list[Tensor]]) -> str:
         self.refuse_other_shapes(assumption, results[0])
         odd = self.tried(assumption, 2)
         samples = [(self.sizes(i), outs) for i, outs in enumerate([*results, *([odd] if odd else [])])]
@@ -172,7 +172,7 @@ class Learner:
             dims = _dims(shapes, [*_SAMPLES[0], *self.scalars])
             if dims is None:
                 got = " and ".join(str(tuple(shape)) for _, shape in shapes[:2])
-                raise NotLearnedError(f"that result {number + 1} has sizes that follow from no other ({got})")
+                raise UnlearnableError(f"that result {number + 1} has sizes that follow from no other ({got})")
             outputs.append(dims)
         dtypes = [self.dtype_of(assumption, number) for number in range(len(results[0]))]
         shapes = list(assumption.shapes)
@@ -188,8 +188,8 @@ class Learner:
         ends = [f"{o}{'' if dtype == 'float' else f' {dtype}'}" for o, dtype in zip(outputs, dtypes, strict=True)]
         return f"{'; '.join(groups)} -> {', '.join(ends)}"
 
-    def refuse_other_shapes(self, assumption: Assumption, results: list[Tensor]) -> None:
-        """Raises NotLearnedError where a bool, or a list of whole numbers, decides over the shapes of the results."""
+    def refuse_other_shapes(self, assumption: TriedShapes, results: list[Tensor]) -> None:
+        """Raises UnlearnableError where a bool, or a list of whole numbers, decides over the shapes of the results."""
         others = {"bool": lambda sample: str(not eval(sample)), "int[]": lambda _: "[0]", "SymInt[]": lambda _: "[0]"}
         for argument in self.arguments:
             if argument["type"] not in others:
@@ -201,15 +201,15 @@ class Learner:
             except Exception:  # It does not take that.
                 continue
             if [output.shape for output in outputs] != [result.shape for result in results]:
-                raise NotLearnedError(f"{argument['name']}, which decides over shapes")
+                raise UnlearnableError(f"{argument['name']}, which decides over shapes")
 
-    def tried(self, assumption: Assumption, sample: int) -> list[Tensor] | None:
+    def tried(self, assumption: TriedShapes, sample: int) -> list[Tensor] | None:
         try:
             return self.outputs(assumption, sample)
         except Exception:  # It does not take such arguments.
             return None
 
-    def dtype_of(self, assumption: Assumption, number: int) -> str:
+    def dtype_of(self, assumption: TriedShapes, number: int) -> str:
         """The dtype of a result: float where it follows that of the arguments."""
         dtypes = []
         for dtype in _FLOATS:
@@ -222,9 +222,9 @@ class Learner:
         if len({got for _, got in dtypes}) == 1:
             return name_of(dtypes[0][1])
         said = ", ".join(f"{name_of(got)} for {name_of(dtype)}" for dtype, got in dtypes)
-        raise NotLearnedError(f"the dtype of result {number + 1} ({said})")
+        raise UnlearnableError(f"the dtype of result {number + 1} ({said})")
 
-    def of_optional(self, name: str, assumption: Assumption, results: list[Tensor]) -> str:
+    def of_optional(self, name: str, assumption: TriedShapes, results: list[Tensor]) -> str:
         """The first shape with which the results have the shapes that they have without the tensor."""
         expected = [result.shape for result in results]
         for shape in dict.fromkeys([*assumption.shapes, "N", "M", "M N", "()"]):
@@ -234,9 +234,9 @@ class Learner:
                 continue
             if [output.shape for output in outputs] == expected and self.tried(assumption, 0):
                 return shape
-        raise NotLearnedError(f"{name}, whose shape could not be learned")
+        raise UnlearnableError(f"{name}, whose shape could not be learned")
 
-    def bound(self, name: str, assumption: Assumption) -> str:
+    def bound(self, name: str, assumption: TriedShapes) -> str:
         """What the whole numbers of a tensor are below, if it is one of the sizes."""
         if assumption.dtypes[self.required.index(name)] != "int64":
             return ""
@@ -251,7 +251,7 @@ class Learner:
                 return f" < {size_name}"
         return ""
 
-    def leading(self, assumption: Assumption, outputs: list[str], results: list[Tensor]) -> Callable[[str], str]:
+    def leading(self, assumption: TriedShapes, outputs: list[str], results: list[Tensor]) -> Callable[[str], str]:
         """How shapes are spelled where any leading dimensions will do: in place of M, or in front of all."""
         shapes, optional = assumption.shapes, bool(self.optional)
         fits = all(shape.split()[0] == "M" or shape in ("N", "()") for shape in (*shapes, *outputs))
@@ -274,12 +274,12 @@ class Learner:
                 return lambda shape: "..." if shape == "()" else f"... {shape}"
         return lambda shape: shape
 
-    def is_independent(self, assumption: Assumption, names: Sequence[str]) -> bool:
+    def is_independent(self, assumption: TriedShapes, names: Sequence[str]) -> bool:
         """Whether the parts along the first dimension of these tensors have nothing to do with one another."""
         places = [i for i, argument in enumerate(self.arguments) if argument["name"] in names]
         return is_independent(self.function, self.arguments, self.values(assumption, 0), places)
 
-    def gives(self, assumptions: list[Assumption], expected: list[list[tuple[int, ...]]]) -> bool:
+    def gives(self, assumptions: list[TriedShapes], expected: list[list[tuple[int, ...]]]) -> bool:
         """Whether the results have these shapes."""
         for assumption, shapes in zip(assumptions, expected, strict=True):
             try:

@@ -19,6 +19,9 @@ from .messages import BuildError, Note
 from .project import Project
 from .request import Request, whole_project
 
+# What Ninja prints where every target is up to date; kernelgen says so itself, if at all.
+NOTHING_TO_DO = "ninja: no work to do.\n"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -100,6 +103,8 @@ def run_ninja(
     with subprocess.Popen(command, env=ninja_environment(cache), pass_fds=[lock.fileno()], **pipes) as ninja:
         try:
             for line in ninja.stdout or ():
+                if line == NOTHING_TO_DO:
+                    continue
                 print(line, end="", file=sys.stderr, flush=True)
                 lines.append(line)
             return ninja.wait(), lines

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from kernelgen.lab import results
+from kernelgen.toolchain import revision
 from tests import warm_start
 from tests.conftest import commit_all, git
 from tests.stamped.conftest import edit
@@ -130,11 +131,17 @@ def test_compare_refuses_in_a_sentence(lab_project, run):
         (("--against", "nowhere", "elementwise"), "no revision 'nowhere'"),
         (("--against", "HEAD", "nothing"), "no op 'nothing'"),
         (("--against", "HEAD", "elementwise", "--cases", "huge"), "has no case 'huge'"),
-        (("--against", "HEAD", "elementwise", "--device", "cuda"), "torch sees no GPU here"),
     ):
         result = run("compare", *arguments)
         assert result.code == 3
         assert sentence in result.err
+
+
+def test_compare_builds_nothing_for_a_gpu_that_is_not_here(lab_project, run, monkeypatch):
+    monkeypatch.setattr(revision, "build", lambda *_: pytest.fail("it was built"))
+    result = run("compare", "--against", "HEAD", "elementwise", "--device", "cuda")
+    assert (result.code, result.out) == (3, "")
+    assert "torch sees no GPU here" in result.err
 
 
 # ---- The workflow ---------------------------------------------------------------------------------------------

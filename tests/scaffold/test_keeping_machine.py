@@ -147,14 +147,14 @@ class Life(RuleBasedStateMachine):
     @initialize()
     def stamp(self) -> None:
         answers = Renderer(
-            self.at(1), {"ops": [{"name": "alpha", "recipe": "alpha"}]} | self.stamped(1), self.root.name
+            self.template_at(1), {"ops": [{"name": "alpha", "recipe": "alpha"}]} | self.stamped(1), self.root.name
         )
         for path, file in answers.everything().items():
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_bytes(file.content)
         self.commit()
 
-    def at(self, version: int) -> Path:
+    def template_at(self, version: int) -> Path:
         return template.extract(self.source, template.resolve(self.source, f"v{version}.0"))
 
     def stamped(self, version: int) -> dict[str, str]:
@@ -406,7 +406,7 @@ class Life(RuleBasedStateMachine):
             return
         answers = parse_yaml((self.root / ANSWERS).read_bytes())
         version = int(answers["_commit"][1])
-        fresh = Renderer(self.at(version), answers, self.root.name).everything()
+        fresh = Renderer(self.template_at(version), answers, self.root.name).everything()
         mine = tree(self.root)
         assert {path: content for path, (content, _) in mine.items()} == {p: f.content for p, f in fresh.items()}
         assert {path for path, (_, executable) in mine.items() if executable} == {

@@ -75,6 +75,15 @@ def test_every_header_that_is_named_is_there(project, documents):
             assert (include / header).exists(), f"{name} names include/{header}"
 
 
+def test_recipes_name_files_that_are_there():
+    files = [path for folder in ("template", "docs") for path in (REPOSITORY / folder).rglob("*") if path.is_file()]
+    names = [path.as_posix().removesuffix(".jinja").replace("{{ op.name }}", "NAME") for path in files]
+    for page in (REPOSITORY / "template").glob("src/*/ops/*/**/*.jinja"):
+        text = page.read_text(encoding="utf-8").replace("{{ op.name }}", "NAME")
+        for name in set(re.findall(r"`([\w./-]+\.(?:cuh?|h|cpp|py|md|json))`", text)) - {"tuned.json"}:
+            assert any(file.endswith(name.lstrip(".")) for file in names), f"{page.name} names {name}"
+
+
 def test_every_command_of_kernelgen_is_there(documents):
     text = "\n".join(documents.values())
     assert set(re.findall(r"(?:`|\$ )kernelgen ([\w-]+)", text)) <= set(VERBS)

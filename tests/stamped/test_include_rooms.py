@@ -23,10 +23,12 @@ NVCC = shutil.which("nvcc") or next(map(str, Path("/usr/local").glob("cuda/bin/n
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc here")
 
 
-def test_every_header_is_in_a_room_that_the_readme_lists():
-    readme = (INCLUDE / "README.md").read_text()
+@pytest.mark.parametrize("page", [INCLUDE / "README.md", REPOSITORY / "template/docs/architecture.md.jinja"])
+def test_every_header_is_in_a_room_that_the_pages_list(page):
     assert {path.parent.name for path in HEADERS.values()} == set(ALLOWED)
-    assert re.findall(r"^\| `(\w+)/`", readme, re.MULTILINE) == list(ALLOWED)
+    rows = re.findall(r"^\| `(\w+)/` \|.*\| (.*) \|$", page.read_text(), re.MULTILINE)
+    allowed = {room: ({room, *re.findall(r"`(\w+)/`", text)}, "torch's" in text) for room, text in rows}
+    assert allowed == ALLOWED
 
 
 def test_no_two_headers_of_all_rooms_share_a_name():

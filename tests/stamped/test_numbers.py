@@ -55,13 +55,10 @@ int main() {
       const float values[] = {1.0f, float(row)};
       add_to_block(gradient, rows, row, 1, values, 2);
     }
-    double ones = 0, places = 0;
-    for (int64_t block = 0; block < blocks_of_rows(count); ++block) {
-      wrong += sums[3 * block] != -1.0f;
-      ones += sums[3 * block + 1];
-      places += sums[3 * block + 2];
-    }
-    wrong += ones != count || places != count * (count - 1) / 2;
+    float totals[2];
+    add_rows(sums.data() + 1, blocks_of_rows(count), 3, 2, totals);
+    for (int64_t block = 0; block < blocks_of_rows(count); ++block) wrong += sums[3 * block] != -1.0f;
+    wrong += totals[0] != count || totals[1] != count * (count - 1) / 2;
   }
   std::printf("%d %d %d %d %d", near, is_kept, is_own, is_new, wrong);
 }

@@ -63,6 +63,7 @@ ROWS_BUILT = (
     "cross_entropy",
     "running_sum",
     "running_product",
+    "running_log_sum",
     "survey",
     "log_sum_exp",
     "mean_squared_error",
@@ -133,6 +134,7 @@ EMULATED += (
     "sloped_softmax",
     "modulated_norm",
     "rotated_heads",
+    "running_log_sum",
 )
 # One of each recipe, with vectors beside the tensors; results of dtypes of their own; and one with sums over all rows,
 # products and running totals.

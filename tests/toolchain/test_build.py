@@ -135,7 +135,8 @@ def test_nothing_edited_needs_neither_torch_nor_setuptools(demo):
     assert {"kernelgen.toolchain.build", "build_tools.build"} <= imported
     assert not imported & {"torch", "setuptools", "yaml", "copier", "jinja2", "rich", "build_tools.configure"}
     before = (demo / "build/release/environment.json").stat().st_mtime_ns
-    assert compiled(demo) == []
+    again = kernelgen(demo, "build", "--json")
+    assert (json.loads(again.stdout)["compiled"], again.stderr) == ([], "")  # Ninja, too, is silent.
     assert (demo / "build/release/environment.json").stat().st_mtime_ns == before
 
 
@@ -360,6 +361,9 @@ def test_the_compiler_s_errors_are_json_with_file_and_line(demo):
     assert place == (str(source.relative_to(demo)), text.count("\n") + 2, 18)
     assert "nothing" in error["message"]
     assert f"{place[0]}:{place[1]}:18: error:" in result.stderr  # A person sees it too.
+    fuzz = kernelgen(demo, "fuzz", "elementwise", "--device", "cpu", "--json")
+    assert fuzz.returncode == 2
+    assert json.loads(fuzz.stdout)["errors"] == [error]  # A verb that builds first says the same.
 
 
 def test_compile_commands_are_those_of_the_build(demo):

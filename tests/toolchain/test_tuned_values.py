@@ -1,6 +1,7 @@
 """Tuned values reach an op's sources by build_tools: what the header says, what is ignored, what is compiled again."""
 
 import json
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from build_tools.messages import BuildError
 from build_tools.tuning_header import tuned_entries, tuning_headers
 
 from kernelgen.toolchain.build import Build, environment
+from kernelgen.worker import environment as workers_environment
 from tests.stamped.conftest import build, quickly, stamp
 
 OP = Path("src/demo_kernels/ops/elementwise")
@@ -58,6 +60,17 @@ def quick_builds(monkeypatch) -> None:
 def a_cpu(monkeypatch, tmp_path) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor: 0\nmodel name\t: {CPU}\n")
     monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "cpuinfo")
+
+
+@pytest.mark.parametrize("text", ["processor: 0\nmodel name\t: A CPU\n", "processor: 0\nCPU part\t: 0xd40\n", None])
+def test_tune_names_a_cpu_as_the_build_does(tmp_path, monkeypatch, text):
+    """An ARM CPU's record has no model, and some systems have no record."""
+    if text:
+        (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(platform, "processor", lambda: "another name")
+    for module in (machine, workers_environment):
+        monkeypatch.setattr(module, "CPU_INFO", tmp_path / "cpuinfo")
+    assert workers_environment.cpu_name() == machine.cpu_name()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from kernelgen.tune import search
 from kernelgen.tune.candidates import Candidate
 from kernelgen.tune.search import Search
-from kernelgen.tune.slot import MEASURED, Budget, TrialResult
+from kernelgen.tune.slot import MEASURED, TrialBudget, TrialResult
 from kernelgen.tune.space import Space
 from kernelgen.tune.study import Study
 
@@ -62,7 +62,7 @@ def test_when_the_time_is_up_trials_in_flight_are_recorded_and_the_best_is_known
     compiler, slot = _Compiler(jobs=6, at_once=3), _Slot(0.01)
     # The clock jumps past the limit after five trials, however fast the machine is.
     monkeypatch.setattr(search, "time", SimpleNamespace(perf_counter=lambda: 0.0 if slot.measured < 5 else 61.0))
-    trial_search = Search(study, compiler, [slot], [], budget=Budget(), minutes=1)
+    trial_search = Search(study, compiler, [slot], [], budget=TrialBudget(), minutes=1)
     assert trial_search.run() == "the time is up"
     trials = study.finished()
     assert 5 <= len(trials) == trial_search.stats.here < SPACE.size
@@ -79,5 +79,5 @@ def test_where_measuring_takes_longest_few_candidates_are_compiled_ahead(tmp_pat
             ahead.append(len(ahead) - slot.measured)
             return super().compile(values)
 
-    Search(_study(tmp_path, 40), Compiler(jobs=8, at_once=8), [slot], [], budget=Budget()).run()
+    Search(_study(tmp_path, 40), Compiler(jobs=8, at_once=8), [slot], [], budget=TrialBudget()).run()
     assert max(ahead[20:]) <= 3

@@ -11,7 +11,7 @@ from kernelgen.lab.worker_process import LostError
 from kernelgen.tune import slot as slot_module
 from kernelgen.tune.candidates import Candidate
 from kernelgen.tune.request import TuningRequest
-from kernelgen.tune.slot import MEASURED, WRONG, Budget, MeasuringSlot, lower_end
+from kernelgen.tune.slot import MEASURED, WRONG, MeasuringSlot, TrialBudget, lower_end
 from kernelgen.worker.judge.judge import trusted_root
 
 
@@ -64,7 +64,7 @@ def test_workers_take_the_rule_from_the_revision_to_trust():
 
 
 def test_of_many_cases_each_is_measured_less():
-    assert [Budget().rounds_of(cases) for cases in (1, 5, 6, 10, 20)] == [12, 12, 10, 6, 6]
+    assert [TrialBudget().rounds_of(cases) for cases in (1, 5, 6, 10, 20)] == [12, 12, 10, 6, 6]
 
 
 def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_best(monkeypatch):
@@ -79,7 +79,7 @@ def test_results_are_checked_in_the_cases_where_a_candidate_is_as_fast_as_the_be
         }
         slot = MeasuringSlot(Path(), Path(), {}, 1.0)
         monkeypatch.setattr(slot, "_worker", workers.__getitem__)
-        result = slot.measure(default, Budget(), cases, best, 0)
+        result = slot.measure(default, TrialBudget(), cases, best, 0)
         return result.state, [*dict.fromkeys(workers["the candidate"].checked)]  # By chance several times.
 
     best = {"small · float32": 0.88, "large · float32": 0.8}

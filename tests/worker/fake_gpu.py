@@ -89,7 +89,7 @@ class FakeDriver:
         return 0
 
     def cuIpcCloseMemHandle(self, here: Any) -> int:
-        (handle,) = (handle for handle, (at, _) in self._open.items() if at == here.value)
+        (handle,) = (handle for handle, (address, _) in self._open.items() if address == here.value)
         self._open[handle][1] -= 1
         if not self._open[handle][1]:
             del self._open[handle], self._mapped[here.value]

@@ -379,3 +379,8 @@ def partial_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     turned, rest = x.chunk(2, -1)
     first, second = turned.chunk(2, -1)
     return torch.cat((turned * cos + torch.cat((-second, first), -1) * sin, rest), -1)
+
+
+def stepped(x: Tensor, at_zero: Tensor) -> Tensor:
+    """PyTorch has no derivative."""
+    return torch.heaviside(x, at_zero)

@@ -273,3 +273,33 @@ def channels_last(x: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
 def float8_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     scale = x.abs().amax(-1, keepdim=True).clamp(min=1e-12).float() / 448
     return (x.float() / scale).to(torch.float8_e4m3fn), scale
+
+
+def rotated_queries_and_keys(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Of four tensors there are many assumptions about masks, which come behind those about rows."""
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    (q1, q2), (k1, k2) = q.chunk(2, -1), k.chunk(2, -1)
+    return q * cos + torch.cat((-q2, q1), -1) * sin, k * cos + torch.cat((-k2, k1), -1) * sin
+
+
+def residual_rms(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
+    """PyTorch rounds its eps to float32."""
+    h = x + residual
+    return F.rms_norm(h, (h.shape[-1],), weight, eps), h
+
+
+def running_log_sum(x: Tensor, scale: float = 2.0) -> Tensor:
+    """The gradient is PyTorch's: it has two running totals."""
+    return torch.logcumsumexp(x * scale, -1)
+
+
+def running_largest(x: Tensor, y: Tensor) -> Tensor:
+    return x.cummax(-1).values * y
+
+
+def policy_loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, mask: Tensor, clip: float = 0.2) -> Tensor:
+    """The line that keeps exponentials of two tensors is as long as lines may be."""
+    ratio = torch.exp(logp - old_logp)
+    advantage = advantage.unsqueeze(-1)
+    losses = -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    return (losses * mask).sum(-1) / mask.sum(-1).clamp(min=1)

@@ -32,7 +32,7 @@ from kernelgen.worker.judge import (
     stopping,
     trusted,
 )
-from kernelgen.worker.judge.arena import CpuArena, Place
+from kernelgen.worker.judge.arena import CpuArena, TensorPlace
 from kernelgen.worker.judge.errors import CallError, RaisedError
 from kernelgen.worker.judge.op_process import OpProcess
 
@@ -104,7 +104,7 @@ def test_a_tape_gives_numbers_that_never_repeat_with_runs_of_other_means_and_sca
 def test_a_tensor_in_the_arena_sees_nothing_around_it(shape, stride):
     shared = CpuArena()
     shared.resize(4096)
-    place = Place(512, torch.float32, shape, stride)
+    place = TensorPlace(512, torch.float32, shape, stride)
     tensor = place.tensor(shared.storage)
     assert (tuple(tensor.shape), tensor.stride()) == (shape, stride)
     assert tensor.untyped_storage().nbytes() == place.nbytes == 4 * arena.span(shape, stride)

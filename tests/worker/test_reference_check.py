@@ -316,6 +316,24 @@ def test_roundings_that_all_terms_of_a_sum_have_in_common_are_allowed():
         assert (fault is None) == passes, (wrong_by, fault)
 
 
+@pytest.mark.parametrize("values", ["equal", "large mean"])
+@pytest.mark.parametrize(("wrong_by", "passes"), [(0, True), (1e-3, False)])
+def test_a_mean_may_be_more_exact_than_pytorchs(values, wrong_by, passes):
+    """Its batch and instance norms add up float64 numbers one after the other, and subtract the mean inside."""
+
+    def exact_norm(x):
+        centred = x - x.mean((-1, -2), keepdim=True)
+        centred = centred - centred.mean((-1, -2), keepdim=True)
+        return centred * (centred.square().mean((-1, -2), keepdim=True) + 1e-5).rsqrt() + wrong_by
+
+    def inputs(make, rows, columns):
+        return (make((rows, 2, 3, columns)),)
+
+    op = an_op(exact_norm, torch.nn.functional.instance_norm, inputs=inputs)
+    case = complete(op, {"rows": 3, "columns": 1025, "dtype": "float64", "values": values})
+    assert (same_process.run_case(op, case, 1) is None) == passes
+
+
 def test_the_gradient_of_what_has_no_elements_is_0_whatever_the_reference_makes_of_a_nan():
     """A sum over no rows is 0; PyTorch's derivative multiplies it by the NaN of a tensor that rows have in common."""
 

@@ -16,7 +16,7 @@ from tests.worker.test_trace import ROWS, trace, trace_text  # noqa: E402
 
 def split_of(facts: dict) -> tuple:
     split = facts["assumption"]["split"]
-    return split["at"], split["count"], split["of_group"]
+    return split["dim"], split["count"], split["of_group"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_an_operator_has_no_argument_for_its_groups():
 
 
 def test_sizes_of_samples_have_no_factor_in_common():
-    split = Split(at=-2, count=12)
+    split = Split(dim=-2, count=12)
     shape = split.sized((2, 3, 7, 5), 12, (2, 3, 7, 5, 11, 13))
     assert shape == (7, 5, 12, 11)
     assert split.joined_shape(shape, range(4)) == (7, 5, 132)

@@ -157,3 +157,8 @@ def test_functions_of_statistics(tmp_path):
     assert {"digamma", "trigamma"} <= backward
     with pytest.raises(RefusedError, match=r"the operator aten\.polygamma of order 2"):
         trace_text(tmp_path, "return torch.polygamma(2, x)")
+
+
+def test_rows_have_a_tensor_of_floating_point_numbers(tmp_path):
+    with pytest.raises(RefusedError, match="rows of which no tensor is of floating-point numbers"):
+        trace_text(tmp_path, "return (x & y).sum(-1)", "x: Tensor, y: Tensor", said={"x": "bool", "y": "bool"})

@@ -105,6 +105,8 @@ def _assumed_values(name: str, assumption: dict[str, Any]) -> Iterator[str]:
 
 def _limits(name: str, traced: dict[str, Any], *, are_shapes_given: bool) -> Iterator[str]:
     """Which calls the kernels are for, and whether the gradient has kernels too."""
+    if reason := traced.get("underived"):
+        yield f"{name} has no gradient. In the way was {reason}."
     if reason := traced["composed"]:
         yield f"The gradient of {name} is PyTorch's of reference.py. In the way of its kernels was {reason}."
     if cases := ", ".join(traced.get("signature", {}).get("kernels_are_for", [])):

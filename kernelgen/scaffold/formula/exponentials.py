@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from kernelgen.scaffold.formula.graph import Graph, Node, Number, Value
+from kernelgen.scaffold.formula.graph import FormulaGraph, Node, Number, Value
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class _Shift:
     is_infinite: Node | None
 
 
-def share_exponentials(graph: Graph) -> None:
+def share_exponentials(graph: FormulaGraph) -> None:
     """Puts quotients of exponentials and their sums in place of exponentials that have the sum's logarithm."""
     steps = graph.arguments_of_steps()
     nodes = graph.nodes()
@@ -48,7 +48,7 @@ def share_exponentials(graph: Graph) -> None:
         graph.sum_before_scaling()
 
 
-def _of_shifted_by_max(graph: Graph, term: Node, total: Node, shift: _Shift) -> tuple[Value, Value]:
+def _of_shifted_by_max(graph: FormulaGraph, term: Node, total: Node, shift: _Shift) -> tuple[Value, Value]:
     """The sum, and an exponential over it, by the exponential of what is shifted by the max."""
 
     def of_row(op: str, *arguments: Value, name: str | None = None) -> Value:

@@ -63,7 +63,7 @@ _COORDINATES = (*COORDINATES_OF_ELEMENT.values(), *COORDINATES_OF_ROW.values())
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or", "logical_xor"}
 
 
-class Graph:
+class FormulaGraph:
     """A graph as traced, with the parameters' C++ names.
 
     Args:

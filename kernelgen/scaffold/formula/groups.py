@@ -40,8 +40,8 @@ def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
     if argument and any(a.get("scalar") == argument for node in nodes for a in node["arguments"]):
         raise KernelgenError(f"a number that is computed of {argument}")
     first = next(a["name"] for a in schema["arguments"] if a["name"] in split["joined"])
-    at, spreads = split["at"], traced["assumption"].get("spreads", {})
-    joined = {name: at if name not in spreads else 0 for name in split["joined"]}
+    dim, spreads = split["dim"], traced["assumption"].get("spreads", {})
+    joined = {name: dim if name not in spreads else 0 for name in split["joined"]}
     known = {name: place + split["of_group"] for name, place in joined.items()}
     kinds = traced["assumption"]["kinds"]
     known |= {name: 0 for name, kind in kinds.items() if kind == "column" and split["of_group"]}
@@ -52,16 +52,16 @@ def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
     growing = growing | dict.fromkeys(numbers, -1 if split["of_group"] else 0)
     tensors = [name for name in traced["arguments"] if name in kinds]
     orders = traced["assumption"].get("orders", {})
-    like_dim = orders[split["like"]].index(at % len(orders[split["like"]])) if split["like"] in orders else None
+    like_dim = orders[split["like"]].index(dim % len(orders[split["like"]])) if split["like"] in orders else None
     return {
-        "dim": at + 1 if at < 0 else at,
+        "dim": dim + 1 if dim < 0 else dim,
         "argument": argument,
         "size": split["count"] if argument is None else None,
         "like": split["like"],
         "like_dim": like_dim,
         "of_group": split["of_group"],
         "first": first,
-        "known": at + split["of_group"],
+        "known": dim + split["of_group"],
         "joined": joined,
         "places": [joined.get(name) for name in tensors],
         "sizes": [known.get(name) for name in tensors],

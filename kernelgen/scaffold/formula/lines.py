@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
 from kernelgen.scaffold.formula.expressions import CODES, Expression, apply, operand
-from kernelgen.scaffold.formula.graph import Graph, Node, Number, Value
+from kernelgen.scaffold.formula.graph import FormulaGraph, Node, Number, Value
 from kernelgen.scaffold.schema.identifiers import CPP_WORDS
 
 WIDTH = 120
@@ -68,12 +68,18 @@ _WORDS = {
     "running_sum_back": "running_sum",
     "running_product": "running_product",
     "running_product_back": "running_product",
+    "running_max": "running_max",
+    "running_max_back": "running_max",
+    "running_min": "running_min",
+    "running_min_back": "running_min",
+    "running_log_sum": "running_log_sum",
+    "running_log_sum_back": "running_log_sum",
 }
 # Names of the language, and of what the formula uses.
 _TAKEN = {"Number", "math", "bool", "float", "double", "auto", "true", "false"}
 
 
-def lines(graph: Graph, results: Sequence[str], taken: Iterable[str], indent: int = 2) -> list[str]:
+def lines(graph: FormulaGraph, results: Sequence[str], taken: Iterable[str], indent: int = 2) -> list[str]:
     """The body of a function that assigns the graph's outputs to `results`; those without a value are left out.
 
     `taken` are names that its variables cannot have: of its parameters, for one.
@@ -94,7 +100,7 @@ class Writer:
 
     _number = "Number"  # The type of floating-point numbers.
 
-    def __init__(self, graph: Graph, taken: Iterable[str], indent: int) -> None:
+    def __init__(self, graph: FormulaGraph, taken: Iterable[str], indent: int) -> None:
         self._indent = indent
         self._names = {*_TAKEN, *taken}
         self._lines: list[str] = []

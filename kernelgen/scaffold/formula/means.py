@@ -8,10 +8,10 @@ LeVeque, Algorithms for computing the sample variance, 1983. It is a term more o
 
 from __future__ import annotations
 
-from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value, is_factor
+from kernelgen.scaffold.formula.graph import FormulaGraph, Name, Node, Value, is_factor
 
 
-def correct_means(graph: Graph) -> None:
+def correct_means(graph: FormulaGraph) -> None:
     """Puts the corrected mean in place of each that squares of a row are centred at. No pass is added: a sum of terms
     that are linear in a centred element is corrected after it."""
     seen: set[int] = set()
@@ -22,7 +22,7 @@ def correct_means(graph: Graph) -> None:
             _correct(graph, means[0], centred)
 
 
-def _correct(graph: Graph, mean: Node, centred: Node) -> None:
+def _correct(graph: FormulaGraph, mean: Node, centred: Node) -> None:
     def of_row(op: str, *arguments: Value, name: str | None = None) -> Value:
         return graph.node(op, arguments, "float", "row", name)
 
@@ -48,7 +48,7 @@ def _is_mean(node: Node) -> bool:
     return is_sum and isinstance(count, Name) and count.text == "columns"
 
 
-def _centred(graph: Graph, mean: Node) -> Node | None:
+def _centred(graph: FormulaGraph, mean: Node) -> Node | None:
     """The elements that it is the mean of, less the mean."""
     elements = mean.arguments[0].arguments[0]
     return next((node for node in graph.nodes() if node.op == "sub" and node.arguments == (elements, mean)), None)

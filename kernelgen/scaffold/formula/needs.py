@@ -22,7 +22,7 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("template/_macros/formula*.jinja"))]
     text = "\n".join(texts)
     lacking_macro = next((what for what, macro in _macros(traced) if f"macro {macro}(" not in text), None)
-    return lacking_macro or _lacking_power(folder, str(traced))
+    return lacking_macro or _lacking_power(folder, str(traced)) or _lacking_scan(folder, str(traced))
 
 
 def _lacking_power(folder: Path, text: str) -> str | None:
@@ -31,6 +31,14 @@ def _lacking_power(folder: Path, text: str) -> str | None:
     is_needed = "math::scalar_power(" in text
     is_there = any("scalar_power(" in header.read_text(encoding="utf-8") for header in headers)
     return "powers with an exponent that elements share" if is_needed and not is_there else None
+
+
+def _lacking_scan(folder: Path, text: str) -> str | None:
+    """Running maxima, minima and log sums are younger than running sums."""
+    headers = folder.glob("template/src/*/include/cpu/formula_row.h")
+    is_needed = any(f".write_running_{scan}" in text for scan in ("maxima", "minima", "log_sums"))
+    is_there = any("write_running_maxima" in header.read_text(encoding="utf-8") for header in headers)
+    return "running maxima, minima and log sums" if is_needed and not is_there else None
 
 
 def _macros(traced: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -81,8 +81,8 @@ def operands(
     """What kernels read: each tensor, or its parts. `at` is the tensor's place among all. A kernel loads all parts that
     take turns where the formula reads one of them: they lie in the same memory."""
     every = []
-    for at, tensor in enumerate(tensors):
-        own = [{**operand, "used": operand["cpp"] in read} for operand in _parts(tensor, at, names)]
+    for place, tensor in enumerate(tensors):
+        own = [{**operand, "used": operand["cpp"] in read} for operand in _parts(tensor, place, names)]
         is_read = any(operand["used"] for operand in own)
         every += [{**operand, "loaded": is_read if "turns" in operand else operand["used"]} for operand in own]
     return every
@@ -90,7 +90,7 @@ def operands(
 
 def outputs(results: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
     """What kernels write: each result, or its parts. `at` is the result's place among all."""
-    return [output for at, result in enumerate(results) for output in _parts(result, at, names)]
+    return [output for place, result in enumerate(results) for output in _parts(result, place, names)]
 
 
 def first_of_results(traced: Mapping[str, Any]) -> list[tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]]:
@@ -110,8 +110,8 @@ def uncut(copy: int | None, written: Sequence[Mapping[str, Any]]) -> int | None:
     return written[copy]["at"] if copy is not None and written[copy]["part"] is None else None
 
 
-def _parts(value: Mapping[str, Any], at: int, names: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
-    plain = dict(value) | {"at": at, "tensor": value["cpp"], "part": None}
+def _parts(value: Mapping[str, Any], place: int, names: Mapping[tuple[str, int], str]) -> list[dict[str, Any]]:
+    plain = dict(value) | {"at": place, "tensor": value["cpp"], "part": None}
     if "cut" not in value:
         return [plain]
     turns = {"turns": f"{value['cpp'].rstrip('_')}_turns"} if value["cut"]["in_turns"] else {}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.graph import FormulaGraph
 from kernelgen.scaffold.formula.lines import lines
 
 
 def body(
-    paths: Sequence[tuple[Mapping[str, bool], Graph]],
+    paths: Sequence[tuple[Mapping[str, bool], FormulaGraph]],
     parameters: Mapping[str, str],
     names: Sequence[str],
     results: Sequence[Mapping[str, Any]],
@@ -31,6 +31,6 @@ def body(
     return [*text, "}"]
 
 
-def exponent(graphs: Iterable[Graph]) -> str | None:
+def exponent(graphs: Iterable[FormulaGraph]) -> str | None:
     """The C++ name of the scalar that exponents of powers are computed of, if there is such a scalar: the first."""
     return min((name for graph in graphs for name in graph.exponents()), default=None)

@@ -8,7 +8,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.expressions import INTEGERS, header_of
-from kernelgen.scaffold.formula.graph import COORDINATES, Graph
+from kernelgen.scaffold.formula.graph import COORDINATES, FormulaGraph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.pointwise_gradient import backward
 from kernelgen.scaffold.formula.scalars import Scalars
@@ -43,7 +43,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     part_names = named_parts(schema, traced["paths"][0]["forward"], [*tensors, *results])
     arguments = {a["name"]: a["cpp"] for a in schema["arguments"]}
     parameters = arguments | part_names
-    graphs = [(path["flags"], Graph(path["forward"], parameters)) for path in traced["paths"]]
+    graphs = [(path["flags"], FormulaGraph(path["forward"], parameters)) for path in traced["paths"]]
     read = names_read(graph for _, graph in graphs)
     parts.note_used(tensors, part_names, read)
     scalars = [scalar_of(a, traced["paths"]) for a in schema["arguments"] if a["kind"] == "other"]
@@ -73,6 +73,7 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
         "twice": assumption["twice"],
         "derivative": assumption["derivative"],
         **({"constants": assumption["constants"]} if assumption["constants"] else {}),
+        **({"underived": assumption["underived"]} if assumption.get("underived") else {}),
         "backward": backward(schema, traced["paths"], tensors, scalars, results, arguments, part_names, computed),
     }
     computed.note(facts, names_read(graph for _, graph in graphs))

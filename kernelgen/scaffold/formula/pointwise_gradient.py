@@ -8,7 +8,7 @@ from typing import Any
 from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated, entry_of, grads_of
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
-from kernelgen.scaffold.formula.graph import COORDINATES, Graph
+from kernelgen.scaffold.formula.graph import COORDINATES, FormulaGraph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.values import (
@@ -107,14 +107,14 @@ def _graphs(
     operator: GradientOperator,
     parameters: Mapping[str, str],
     names_of_parts: Mapping[tuple[str, int], str],
-) -> list[tuple[Mapping[str, bool], Graph]]:
+) -> list[tuple[Mapping[str, bool], FormulaGraph]]:
     """The graph of the gradient on each path."""
     words = operator.words()
     named = {i: words[grad] for grad, i in operator.pairs()}
     of_grads = parts_of_grads(operator.differentiable, operator.grads, names_of_parts)
     graphs = []
     for path in paths:
-        graph = Graph(path["backward"], {**parameters, **names_of_parts}, {**named, **of_grads})
+        graph = FormulaGraph(path["backward"], {**parameters, **names_of_parts}, {**named, **of_grads})
         graph.outputs = [value for value in graph.outputs if value is not None]
         graphs.append((path["flags"], graph))
     return graphs
@@ -122,7 +122,7 @@ def _graphs(
 
 def _note_unchanged(
     gradients: Sequence[dict[str, Any]],
-    graphs: Sequence[Graph],
+    graphs: Sequence[FormulaGraph],
     written: Sequence[Mapping[str, Any]],
     operator: GradientOperator,
     results: Sequence[Mapping[str, Any]],
@@ -142,7 +142,7 @@ def _note_unchanged(
 
 def _note_needs(
     operands: Sequence[dict[str, Any]],
-    graphs: Sequence[Graph],
+    graphs: Sequence[FormulaGraph],
     written: Sequence[Mapping[str, Any]],
     gradients: Sequence[Mapping[str, Any]],
 ) -> None:
@@ -160,7 +160,7 @@ def _note_needs(
             operand["needed_by"] = [flags[gradient] for gradient in flags if gradient in of_it]
 
 
-def _copies(graphs: Sequence[Graph]) -> list[int | None]:
+def _copies(graphs: Sequence[FormulaGraph]) -> list[int | None]:
     """For each gradient, the place of the first one that is the same on every path; None where it is itself."""
     values = list(zip(*(graph.outputs for graph in graphs), strict=True))
     first = [values.index(value) for value in values]

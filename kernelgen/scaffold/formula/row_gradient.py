@@ -10,7 +10,7 @@ from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated, entry_of, grads_of
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
-from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
+from kernelgen.scaffold.formula.graph import FormulaGraph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import free_name
 from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.row_values import (
@@ -43,7 +43,7 @@ def backward(
     results: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
     part_names: Mapping[tuple[str, int], str],
-    forward: Graph,
+    forward: FormulaGraph,
     computed: Scalars,
 ) -> tuple[dict[str, Any] | None, list[SavedNumber]]:
     """What the templates know of the gradient, an operator of its own, and the numbers that the forward saves for it.
@@ -91,7 +91,7 @@ def backward(
 
 
 def _kernel(
-    graph: Graph,
+    graph: FormulaGraph,
     operands: Sequence[Mapping[str, Any]],
     written: Sequence[Mapping[str, Any]],
     sums: tuple[Sequence[str], list[Value]],
@@ -138,7 +138,7 @@ def _operator(
     results: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, str],
     inputs: Sequence[Mapping[str, Any]],
-    forward: Graph | None,
+    forward: FormulaGraph | None,
 ) -> _Operator:
     """The operator, given what the graph of the forward saves, if there is one."""
     differentiable, grads = grads_of(schema, results)
@@ -184,7 +184,7 @@ def _gradients(entry: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) ->
 
 def _graph_of(
     operator: _Operator, parameters: Mapping[str, str], names_of_parts: Mapping[tuple[str, int], str]
-) -> Graph:
+) -> FormulaGraph:
     """The graph of the gradient, which is given the saved numbers."""
     words = operator.words()
     own_names = {name: words.get(name, cpp) for name, cpp in parameters.items()}
@@ -199,7 +199,7 @@ def _graph_of(
 
 def _note_unchanged(
     gradients: Sequence[dict[str, Any]],
-    graph: Graph,
+    graph: FormulaGraph,
     written: Sequence[Mapping[str, Any]],
     operator: _Operator,
     results: Sequence[Mapping[str, Any]],
@@ -212,7 +212,7 @@ def _note_unchanged(
         gradient["same_as"] = None if "cut" in gradient else same_as[place]
 
 
-def _graph(traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str]) -> Graph:
+def _graph(traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str]) -> FormulaGraph:
     graph = graph_of_rows(traced, parameters, grads)
     graph.outputs = [_before_column_sum(output) for output in graph.outputs if output is not None]
     return graph
@@ -220,7 +220,7 @@ def _graph(traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapp
 
 def _saved(
     traced: Mapping[str, Any],
-    forward: Graph,
+    forward: FormulaGraph,
     parameters: Mapping[str, str],
     results: Sequence[str],
     taken: set[str],
@@ -252,7 +252,11 @@ def _summed_of_parts(summed: int, inputs: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _backward_totals(
-    graph: Graph, totals: Sequence[str], terms: list[Value], tensors: Sequence[Mapping[str, Any]], names: Sequence[str]
+    graph: FormulaGraph,
+    totals: Sequence[str],
+    terms: list[Value],
+    tensors: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
 ) -> dict[str, Any] | None:
     """Sums over all rows that gradients depend on: the function of a row that adds to them, and what it reads."""
     if not totals:

@@ -8,7 +8,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import rows
 from kernelgen.scaffold.formula.exponentials import share_exponentials
-from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph
+from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, FormulaGraph
 from kernelgen.scaffold.formula.values import value_of
 
 # How a row calls what it has one of.
@@ -38,10 +38,10 @@ def of_rows(argument: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[
 
 def graph_of_rows(
     traced: Mapping[str, Any], parameters: Mapping[Any, str], grads: Mapping[Any, str] | None = None
-) -> Graph:
+) -> FormulaGraph:
     """The graph of a function of rows, or of its gradient. Its means are not corrected yet: a gradient that reads them
     has those of the forward."""
-    graph = Graph(traced, parameters, grads, COORDINATES_OF_ROW)
+    graph = FormulaGraph(traced, parameters, grads, COORDINATES_OF_ROW)
     share_exponentials(graph)
     return graph
 
@@ -75,20 +75,20 @@ def refuse_rows_beside_parts(tensors: Sequence[Mapping[str, Any]]) -> None:
             raise KernelgenError(f"the shape of {tensor['name']} beside tensors that are cut into parts")
 
 
-def late(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+def late(graph: FormulaGraph, tensors: Sequence[Mapping[str, Any]]) -> int:
     """A bit for each tensor of rows that is read, and only by the last pass, and may be a vector."""
     early = rows.read_by_reductions(graph)
     read = [tensor for tensor in tensors if tensor["kind"] == "element" and tensor["used"]]
     return sum(1 << i for i, t in enumerate(read) if t["shape"] != "rows" and t["cpp"] not in early)
 
 
-def accesses(graph: Graph, tensors: Sequence[Mapping[str, Any]]) -> int:
+def accesses(graph: FormulaGraph, tensors: Sequence[Mapping[str, Any]]) -> int:
     """How many accesses of a row a thread has registers for, of each tensor that it holds."""
     held = sum(t["kind"] == "element" and t["used"] for t in tensors) - late(graph, tensors).bit_count()
     return 4 if held < 3 else 2
 
 
-def resident_threads(graph: Graph, tensors: Sequence[Mapping[str, Any]], operations: int) -> int:
+def resident_threads(graph: FormulaGraph, tensors: Sequence[Mapping[str, Any]], operations: int) -> int:
     """How many threads a multiprocessor is to have registers for: some of its blocks load while others compute, and a
     block of a long row alone has nobody to load meanwhile. On an H100, losses of one tensor took 0.87 of their time
     with 1,536, and functions of three or four tensors half of it with 1,024 in place of 512."""
@@ -98,7 +98,7 @@ def resident_threads(graph: Graph, tensors: Sequence[Mapping[str, Any]], operati
     return 1024 if len(read) - late(graph, tensors).bit_count() <= _MOST_HELD else 512
 
 
-def sums_resident_threads(graph: Graph, tensors: Sequence[Mapping[str, Any]], sums: int) -> int:
+def sums_resident_threads(graph: FormulaGraph, tensors: Sequence[Mapping[str, Any]], sums: int) -> int:
     """The same where so many gradients may be sums over the rows: two blocks of the longest rows, if registers last."""
     held = sum(t["kind"] == "element" and t["used"] for t in tensors) - late(graph, tensors).bit_count()
     return 1024 if held + sums <= _LIGHT_SUMS else 512

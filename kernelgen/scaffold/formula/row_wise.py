@@ -9,7 +9,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts, rows
 from kernelgen.scaffold.formula.expressions import header_of
-from kernelgen.scaffold.formula.graph import Graph
+from kernelgen.scaffold.formula.graph import FormulaGraph
 from kernelgen.scaffold.formula.means import correct_means
 from kernelgen.scaffold.formula.row_gradient import backward
 from kernelgen.scaffold.formula.row_values import (
@@ -142,7 +142,7 @@ def _results(schema: Mapping[str, Any], outputs: Sequence[tuple[Any, Any]]) -> l
 def _note_reads(
     tensors: Sequence[dict[str, Any]],
     part_names: Mapping[tuple[str, int], str],
-    graph: Graph,
+    graph: FormulaGraph,
     refused_places: Sequence[str],
 ) -> None:
     """Notes in each tensor whether the formula reads it, and whether it holds places that rows refuse to lack."""
@@ -167,7 +167,8 @@ def _sizes(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
 def _derivatives(assumption: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of the reference's own derivatives."""
     facts = {key: assumption[key] for key in ("composed", "twice", "derivative")}
-    return facts | ({"constants": assumption["constants"]} if assumption["constants"] else {})
+    facts |= {"constants": assumption["constants"]} if assumption["constants"] else {}
+    return facts | ({"underived": assumption["underived"]} if assumption.get("underived") else {})
 
 
 def _every_line(facts: Mapping[str, Any]) -> list[str]:
@@ -202,7 +203,7 @@ def _kind(result: Mapping[str, Any]) -> str:
     return f"wide {result['kind']}" if is_wide else result["kind"]
 
 
-def _forward_totals(graph: Graph, kinds: list[tuple[str, str]], names: Sequence[str]) -> dict[str, Any] | None:
+def _forward_totals(graph: FormulaGraph, kinds: list[tuple[str, str]], names: Sequence[str]) -> dict[str, Any] | None:
     """Sums over all rows in results: how many there are, and the lines that compute results of them. In `graph` and
     `kinds`, the results that depend on such sums give way to what each row adds to them."""
     totals, terms = take_totals(graph, names)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula.expressions import FLOAT8
-from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, Graph, Name, Node, Number, Value
+from kernelgen.scaffold.formula.graph import COORDINATES_OF_ROW, FormulaGraph, Name, Node, Number, Value
 from kernelgen.scaffold.formula.lines import WIDTH, Writer, free_name
 
 _PASSES = {
@@ -25,6 +25,12 @@ _RUNNING = {
     "running_sum_back": "write_running_sums_back",
     "running_product": "write_running_products",
     "running_product_back": "write_running_products_back",
+    "running_max": "write_running_maxima",
+    "running_max_back": "write_running_maxima_back",
+    "running_min": "write_running_minima",
+    "running_min_back": "write_running_minima_back",
+    "running_log_sum": "write_running_log_sums",
+    "running_log_sum_back": "write_running_log_sums_back",
 }
 # Functions that are worth keeping between passes on a CPU, which computes a pass after another; and about how many
 # instructions they take on a GPU, where any other operator takes one.
@@ -84,7 +90,7 @@ class Part:
 
 
 def lines(
-    graph: Graph,
+    graph: FormulaGraph,
     inputs: Sequence[str],
     results: Sequence[tuple[str, str]],
     row_inputs: Sequence[tuple[str, str]],
@@ -119,7 +125,7 @@ def holds(body: Iterable[str]) -> bool:
     return any("row.hold" in line for line in body)
 
 
-def read_by_reductions(graph: Graph) -> set[str]:
+def read_by_reductions(graph: FormulaGraph) -> set[str]:
     """The C++ names of the tensors that some reduction reads."""
     read: set[str] = set()
     for node in graph.nodes():
@@ -180,7 +186,7 @@ def _type_of_result(value: Value) -> str:
 class _Rows:
     def __init__(
         self,
-        graph: Graph,
+        graph: FormulaGraph,
         inputs: Sequence[str],
         results: Sequence[tuple[str, str]],
         row_inputs: Sequence[tuple[str, str]],
@@ -453,13 +459,13 @@ class _Rows:
     def _call(self, start: str, body: list[str], end: str = "});") -> None:
         """A call with a lambda, or a lambda alone, in the form that clang-format chooses."""
         line = f"{start} {body[0]} {end}"
-        before, assigned, call = line.partition("= ") if line.startswith("const") else (line, "", "")
+        before, assigned, call = line.partition("= ") if line.startswith(("const", "auto")) else (line, "", "")
         if len(body) == 1 and len(line) + 2 <= WIDTH:
             self.text.append(line)
         elif len(body) == 1 and assigned and len(call) + 6 <= WIDTH:
             self.text += [f"{before}=", f"    {call}"]
         elif len(body) == 1 and len(line) - _last_opening(line) + 6 <= WIDTH:
-            self.text += [line[: _last_opening(line)], f"    {line[_last_opening(line) :]}"]
+            self.text += [line[: _last_opening(line)].rstrip(), f"    {line[_last_opening(line) :]}"]
         elif len(start) + 2 <= WIDTH:
             self.text += [start, *(f"  {line}" for line in body), end]
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
+from kernelgen.scaffold.formula.graph import FormulaGraph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import as_cpp, free_name, word_of
 from kernelgen.scaffold.formula.rows import Part, is_pass
 
@@ -30,7 +30,9 @@ class SavedNumber:
     of_forward: Value
 
 
-def saved_numbers(backward: Graph, forward: Graph, inputs: Container[str], taken: Container[str]) -> list[SavedNumber]:
+def saved_numbers(
+    backward: FormulaGraph, forward: FormulaGraph, inputs: Container[str], taken: Container[str]
+) -> list[SavedNumber]:
     """The numbers of which a gradient computes fewer reductions, all of which the forward has; none where it gains
     nothing.
 
@@ -92,7 +94,7 @@ def _waits_for_reductions(node: Node, others: Sequence[Node]) -> bool:
     return any(_is_reduction(inner) for inner in Part([node], known).nodes())
 
 
-def _in_graph(value: Value, graph: Graph, known: dict[int, Value]) -> Value:
+def _in_graph(value: Value, graph: FormulaGraph, known: dict[int, Value]) -> Value:
     """The same value in another graph of the same inputs."""
     if not isinstance(value, Node):
         return value

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.scaffold.formula.expressions import ATOM, PREFIX, PRODUCT, Expression
-from kernelgen.scaffold.formula.graph import Graph, Name, Node, Number, Value
+from kernelgen.scaffold.formula.graph import FormulaGraph, Name, Node, Number, Value
 from kernelgen.scaffold.formula.lines import Writer, free_name, word_of
 
 _ARITHMETIC = {"add", "sub", "mul", "div", "neg"}
@@ -33,10 +33,10 @@ class Scalars:
 
     def __init__(self, arguments: Sequence[str], taken: Iterable[str]) -> None:
         self._arguments, self._taken = list(arguments), {*taken, *arguments}
-        self._graph = Graph({"nodes": [], "outputs": []}, {})
+        self._graph = FormulaGraph({"nodes": [], "outputs": []}, {})
         self._names: dict[int, str] = {}
 
-    def take(self, graph: Graph, arguments: Mapping[str, str] | None = None) -> None:
+    def take(self, graph: FormulaGraph, arguments: Mapping[str, str] | None = None) -> None:
         """Puts names in place of such numbers in a graph.
 
         Args:
@@ -132,7 +132,7 @@ def _word(number: Node) -> str:
     return word_of(number)
 
 
-def _lines(graph: Graph, names: Sequence[str], taken: Iterable[str]) -> list[str]:
+def _lines(graph: FormulaGraph, names: Sequence[str], taken: Iterable[str]) -> list[str]:
     writer = _Writer(graph, taken, 4)
     body: list[str] = []
     for output, name in zip(graph.outputs, names, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula.graph import Graph, Name, Node, Value
+from kernelgen.scaffold.formula.graph import FormulaGraph, Name, Node, Value
 from kernelgen.scaffold.formula.lines import free_name
 from kernelgen.scaffold.formula.rows import Part
 
@@ -13,7 +13,7 @@ from kernelgen.scaffold.formula.rows import Part
 MOST = 4
 
 
-def take_totals(graph: Graph, taken: Iterable[str]) -> tuple[list[str], list[Value]]:
+def take_totals(graph: FormulaGraph, taken: Iterable[str]) -> tuple[list[str], list[Value]]:
     """Puts a name into the graph in place of each sum over all rows. Returns these names, none of which is `taken`, and
     what a row adds to each.
 

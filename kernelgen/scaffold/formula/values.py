@@ -9,7 +9,7 @@ from typing import Any
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.expressions import CODES
-from kernelgen.scaffold.formula.graph import COORDINATES, Graph, Name
+from kernelgen.scaffold.formula.graph import COORDINATES, FormulaGraph, Name
 from kernelgen.scaffold.formula.lines import free_name
 from kernelgen.scaffold.schema.identifiers import identifiers
 
@@ -111,7 +111,7 @@ def scalar_of(argument: Mapping[str, Any], paths: Sequence[Mapping[str, Any]] = 
     return {key: argument[key] for key in keys} | {"number": number}
 
 
-def names_read(graphs: Iterable[Graph]) -> set[str]:
+def names_read(graphs: Iterable[FormulaGraph]) -> set[str]:
     """The C++ names of the arguments that some of the graphs read."""
     return set().union(*(graph.names() for graph in graphs))
 
@@ -132,7 +132,7 @@ def of_other_dtype(same_as: Sequence[int | None], results: Sequence[Mapping[str,
     return [None if i is None or floating[i]["dtype"] != "float" else i for i in same_as]
 
 
-def unchanged(graphs: Sequence[Graph], grads: Sequence[str]) -> list[int | None]:
+def unchanged(graphs: Sequence[FormulaGraph], grads: Sequence[str]) -> list[int | None]:
     """For each gradient, the place among `grads` of the one that it is, unchanged, on every path; None where there is
     none, and for the first where all are such: the operator of the gradient computes something."""
     by_path = [[value.text if isinstance(value, Name) else None for value in graph.outputs] for graph in graphs]

@@ -24,7 +24,7 @@ NOT_SHARED = (
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPlace:
     """Where a tensor lies in the arena, and how; `offset` in bytes."""
 
     offset: int
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class StoragePart:
     """A tensor in the storage of this number, from an element on; each tensor has a part of its own."""
 
     storage: int

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from kernelgen.worker.evaluation import Evaluation, own, tensors
-from kernelgen.worker.judge.arena import Part, Place, aligned
+from kernelgen.worker.judge.arena import StoragePart, TensorPlace, aligned
 from kernelgen.worker.judge.errors import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.gpu_memory import GpuMemory
 from kernelgen.worker.judge.results import checked_layout, rebuilt
@@ -215,7 +215,7 @@ class Caller:
             return region, torch.empty(layout[1], dtype=layout[0], device=self._device)
         try:
             if place is not None:
-                return region, own(Place(place, *layout).tensor(self._arena.storage))
+                return region, own(TensorPlace(place, *layout).tensor(self._arena.storage))
             if self._memory:
                 return region, self._memory.read(region.address, *layout)
             return region, rebuilt(self._process, region.address, *layout)
@@ -248,9 +248,9 @@ def _as_fault(error: RaisedError) -> Exception:
     return MismatchError("op", f"it raised {error}")
 
 
-def _part(tensor: Tensor, storage: int) -> Part:
+def _part(tensor: Tensor, storage: int) -> StoragePart:
     layout = tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tuple(tensor.stride())
-    return Part(storage, *layout, tensor.requires_grad)
+    return StoragePart(storage, *layout, tensor.requires_grad)
 
 
 def _as_bytes(storage: torch.UntypedStorage) -> Tensor:

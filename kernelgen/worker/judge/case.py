@@ -24,7 +24,7 @@ from kernelgen.protocol import OP
 from kernelgen.worker import clock, contract
 from kernelgen.worker.evaluation import copies, same_bits, tensors
 from kernelgen.worker.inputs import VALUES
-from kernelgen.worker.judge.arena import CpuArena, CudaArena, Place, aligned
+from kernelgen.worker.judge.arena import CpuArena, CudaArena, TensorPlace, aligned
 from kernelgen.worker.judge.bystanders import Bystanders
 from kernelgen.worker.judge.caller import Region
 from kernelgen.worker.judge.comparison import (
@@ -36,7 +36,7 @@ from kernelgen.worker.judge.comparison import (
 from kernelgen.worker.judge.drawing import Drawing, JudgedInputs, distinct
 from kernelgen.worker.judge.errors import CallError, RaisedError
 from kernelgen.worker.judge.op_process import OpProcess
-from kernelgen.worker.judge.sample_results import Sample, SampleResults
+from kernelgen.worker.judge.sample_results import SampleResults, TimedSample
 from kernelgen.worker.judge.wall import checked_by_the_wall, empty_kernel
 from kernelgen.worker.mismatch import MismatchError
 from kernelgen.worker.op_host import JOINED
@@ -101,7 +101,7 @@ class JudgedCase:
         self._waits = self._waits_in_vain = 0
         for process in self._processes:
             process.count_anew()
-        self._last: Sample | None = None
+        self._last: TimedSample | None = None
         # By function, the seconds of the samples that were taken.
         self.seconds: dict[str, list[float]] = {}
         # By process, the function that is armed there for all sets.
@@ -136,7 +136,7 @@ class JudgedCase:
             # Where tensors lie relative to each other makes a kernel faster or slower by several percent, for as long
             # as the process lives (Mytkowicz et al., 2009): so it changes with each block.
             offset += 64 * _CHANCE.randrange(1, 1024)
-            of_set: dict[int, Place] = {}
+            of_set: dict[int, TensorPlace] = {}
             for tensor in (*distinct(inputs.args), *inputs.cotangents):
                 offset = aligned(offset)
                 place = of_set[id(tensor)] = _placed(tensor, offset)
@@ -231,7 +231,7 @@ class JudgedCase:
         first, self._turn = self._turn, self._turn + self.calls_a_sample
         return [index % len(self.sets) for index in range(first, self._turn)]
 
-    def run(self, name: str, indices: list[int], kinds: Sequence[str] = ()) -> Sample:
+    def run(self, name: str, indices: list[int], kinds: Sequence[str] = ()) -> TimedSample:
         """One call of a function on each of these sets, with new values; of these kinds, one for each set, instead of
         those that are timed."""
         process, chosen = self.functions[name], [self.sets[index] for index in indices]
@@ -255,7 +255,7 @@ class JudgedCase:
         for inputs, values in itertools.zip_longest(chosen, kinds, fillvalue="normal"):
             self.drawing.renew(inputs, values)
 
-    def run_again(self, sample: Sample) -> Sample:
+    def run_again(self, sample: TimedSample) -> TimedSample:
         """A further sample, taken as this."""
         return self.run_joined(sample.name) if sample.joined else self.run(sample.name, sample.indices, sample.kinds)
 
@@ -268,7 +268,7 @@ class JudgedCase:
         facts = {"function": name, "count": len(self.sets), "backward": self.backward}
         return bool(self.functions[name].ask("join_calls", **facts)["captured"])
 
-    def run_joined(self, name: str) -> Sample:
+    def run_joined(self, name: str) -> TimedSample:
         """The calls of a function that its process joined in a CUDA graph, with new values: of gradients, cotangents
         alone."""
         if self.backward:
@@ -278,14 +278,14 @@ class JudgedCase:
             self._renew(self.sets, ())
         return self._go(name, list(range(len(self.sets))), [JOINED])
 
-    def _go(self, name: str, indices: list[int], numbers: list[int], kinds: Sequence[str] = ()) -> Sample:
+    def _go(self, name: str, indices: list[int], numbers: list[int], kinds: Sequence[str] = ()) -> TimedSample:
         if self._is_cuda:
             self.clock.flush()
             self._wait_for_the_gpu()
         seconds, own, addresses = self.functions[name].go(numbers)
         # The clock of the op's process takes single calls alone.
         a_call = own if self._is_cuda and own else max(seconds - self._empty_s, 1e-9) / len(indices)
-        self._last = Sample(name, indices, [*kinds], JOINED in numbers, a_call, addresses)
+        self._last = TimedSample(name, indices, [*kinds], JOINED in numbers, a_call, addresses)
         return self._last
 
     def _arm(self, name: str, indices: list[int]) -> None:
@@ -414,7 +414,7 @@ class JudgedCase:
         """A doubt if this process runs on other cores than it was told: so may the peers then, which follow it."""
         return MOVED if not self._is_cuda and os.sched_getaffinity(0) != set(self.cores) else None
 
-    def _check_contract(self, sample: Sample, position: int) -> None:
+    def _check_contract(self, sample: TimedSample, position: int) -> None:
         """What fuzz asks of results, since an op may know that it is timed: memory of their own, in their layout.
 
         Raises:
@@ -437,7 +437,7 @@ class JudgedCase:
         contract.check_strides(self.op, inputs.args, outs, tensors(plains))
         contract.check_memory(regions, outs, plain_args, plains)
 
-    def _explained(self, fault: str, last: Sample, results: list[list[Tensor]], position: int) -> str:
+    def _explained(self, fault: str, last: TimedSample, results: list[list[Tensor]], position: int) -> str:
         """The fault, and what further calls say of its cause, if they can be read: where a reference lacked memory, the
         op's process has freed the results."""
         self.functions[last.name].settle(min(0.05, 2e-3 + 2 * last.seconds))
@@ -476,11 +476,11 @@ class JudgedCase:
         return CheckResult()
 
 
-def _placed(tensor: Tensor, offset: int) -> Place:
+def _placed(tensor: Tensor, offset: int) -> TensorPlace:
     """A place for a tensor: in its own strides or, where its elements share memory, contiguous."""
     overlaps = any(step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     stride = torch.empty(tensor.shape, device="meta").stride() if overlaps else tensor.stride()
-    return Place(offset, tensor.dtype, tuple(tensor.shape), tuple(stride), tensor.requires_grad)
+    return TensorPlace(offset, tensor.dtype, tuple(tensor.shape), tuple(stride), tensor.requires_grad)
 
 
 def _same(first: list[Tensor], second: list[Tensor]) -> bool:

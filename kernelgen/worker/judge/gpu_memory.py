@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelgen.worker.judge.arena import Place
+from kernelgen.worker.judge.arena import TensorPlace
 from kernelgen.worker.judge.results import contiguous
 
 # Address, bytes, handle and number of an allocation, as an op's process tells of it. Where an allocation was freed, a
@@ -120,7 +120,7 @@ class GpuMemory:
         Raises:
             RuntimeError: it does not lie in what is open.
         """
-        place = Place(0, dtype, tuple(shape), tuple(stride))
+        place = TensorPlace(0, dtype, tuple(shape), tuple(stride))
         if not place.nbytes:
             return torch.empty(tuple(shape), dtype=dtype, device="cuda")
         for opened in self._opened:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelgen.worker.judge.arena import Place, span
+from kernelgen.worker.judge.arena import TensorPlace, span
 from kernelgen.worker.judge.errors import CallError
 from kernelgen.worker.judge.op_process import OpProcess
 
@@ -48,7 +48,7 @@ def rebuilt(process: OpProcess, address: int, dtype: torch.dtype, shape: Any, st
     Raises:
         CallError: there is no such memory.
     """
-    place = Place(0, dtype, shape, stride)
+    place = TensorPlace(0, dtype, shape, stride)
     try:
         return contiguous(place.tensor(process.read(address, place.nbytes).untyped_storage()))
     except (RuntimeError, MemoryError, OverflowError, ctypes.ArgumentError) as error:

@@ -22,7 +22,7 @@ READ_LATE = (
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimedSample:
     """A sample: whose it is, its sets, the kinds of their values if they are special, whether the calls were joined in
     a CUDA graph, its seconds a call, and the addresses of its results."""
 
@@ -82,13 +82,13 @@ class SampleResults:
             )
         self._layouts[name] = layout
 
-    def where(self, sample: Sample, position: int) -> list[tuple[int, Layout]]:
+    def where(self, sample: TimedSample, position: int) -> list[tuple[int, Layout]]:
         """The address and the layout of each result of one of a sample's calls."""
         layout = self._layouts[sample.name]
         addresses = sample.addresses[position * len(layout) :][: len(layout)]
         return list(zip(addresses, layout, strict=True))
 
-    def read(self, sample: Sample) -> tuple[Sample, list[list[Tensor]], str | None]:
+    def read(self, sample: TimedSample) -> tuple[TimedSample, list[list[Tensor]], str | None]:
         """Copies of a sample's results, by call, as they were when the clock stopped; and a doubt where nobody can say
         that. On a GPU it may take further samples, and returns the last.
 
@@ -104,7 +104,7 @@ class SampleResults:
             sample = self._timed.run_again(sample)
         return sample, self.read_now(sample), READ_LATE
 
-    def read_now(self, sample: Sample) -> list[list[Tensor]]:
+    def read_now(self, sample: TimedSample) -> list[list[Tensor]]:
         """Copies of a sample's results as they are now, whatever has run since.
 
         Raises:
@@ -116,7 +116,7 @@ class SampleResults:
             raise CallError("its results lie in memory that cannot be read")
         return copies
 
-    def _copies(self, sample: Sample) -> list[list[Tensor]] | None:
+    def _copies(self, sample: TimedSample) -> list[list[Tensor]] | None:
         """Copies of the arguments that each call writes to, which lie in the arena, and of what it returned. None if
         that lies where the judge cannot read yet."""
         process, layout = self._timed.functions[sample.name], self._layouts[sample.name]

@@ -7,6 +7,7 @@ The answer is what scaffold/formula/ reads (see graph.py), with the names of the
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -36,6 +37,8 @@ from kernelgen.worker.trace.refusals import (
     PathError,
     ReducesError,
     RefusedError,
+    UnderivedError,
+    UnknownOperatorError,
     of_call,
 )
 from kernelgen.worker.trace.shapes import MatrixError, refuse_matrices, refuse_other_dtypes, refuse_other_shapes
@@ -45,10 +48,14 @@ from kernelgen.worker.trace.sizes import refuse_unread_parts
 # Of assumptions about several tensors there are thousands. Most functions that have kernels have them under the first.
 # At these costs the search ends: under dtypes that names tell, under those that are assumed of any function,
 # under others that are guessed, and where gradients are left to PyTorch. The functions that tests trace need up to
-# 10,500; a thousand takes a quarter of a second.
+# 14,200; a thousand takes a quarter of a second.
 _END_OF_NAMED, _END_OF_PLAIN, _END_OF_GUESSES, _END_OF_ALL = 6_000, 16_000, 18_000, 20_000
 # Calls of a function that are tried to see its first operator.
 _MOST_CALLS = 500
+# So often a function refuses truth values before they are no longer tried.
+_MOST_NO_MASKS = 3
+# The weight of an operator that no kernel has, over all assumptions, at which a function is refused.
+_MOST_UNKNOWN = 24
 # Under so many assumptions a function takes another path before it is refused: each takes a second to see it.
 _MOST_PATHS = 3
 
@@ -136,11 +143,24 @@ def _of_arguments(request: dict[str, Any], arguments: Arguments, budget: Budget)
     for name, table in function.tables.items():
         numbers = f"a tensor of {table.numel()} numbers in its file"
         raise FinalError(f"{name}, {numbers}, which kernels take as an argument", 7)
+    try:
+        return _searched(request, function, arguments, budget)
+    except UnderivedError as refused:
+        function.drop_gradient()
+        facts = _searched(request, function, arguments, budget)
+        facts["assumption"]["underived"] = str(refused)
+        return facts
+
+
+def _searched(request: dict[str, Any], function: Function, arguments: Arguments, budget: Budget) -> dict[str, Any]:
+    """The graphs under the first assumption that holds."""
     search = _Search(function, request.get("calls"))
     if facts := search.first(_assumptions(function, arguments, request["recipes"], request.get("said")), budget):
         return facts
     reason = search.reason()
-    if reason.progress == UNKNOWN_OPERATOR and (name := foreign_operator(function, arguments, request["recipes"])):
+    if reason.progress == UNKNOWN_OPERATOR and (
+        name := foreign_operator(function, arguments, request["recipes"], reason)
+    ):
         raise RefusedError(name, UNKNOWN_OPERATOR)
     raise reason
 
@@ -159,6 +179,9 @@ class _Search:
         self._summing_all: list[Assumption] = []
         self._of_points: list[Assumption] = []
         self._reduces = False
+        # How often the function refused truth values under each choice of dtypes.
+        self._no_masks: Counter[tuple[str, ...]] = Counter()
+        self._unknown: Counter[str] = Counter()  # The weights of operators that were in the way.
         self._paths = 0  # How often a function took another path, which it does under most assumptions then.
         self.plain: dict[str, Any] | None = None
         self.matrix: MatrixError | None = None
@@ -201,8 +224,8 @@ class _Search:
 
     def is_over(self, assumption: Assumption) -> bool:
         """Whether a tensor is rather of numbers whose gradient is PyTorch's than, as from this assumption on, of truth
-        values; or the function took another path too often."""
-        if self._paths >= _MOST_PATHS:
+        values; or the function took another path, or ran an operator that no kernel has, too often."""
+        if self._paths >= _MOST_PATHS or max(self._unknown.values(), default=0) >= _MOST_UNKNOWN:
             return True
         return any(_masks(assumption) > _masks(other) for other in self._forward_alone)
 
@@ -211,6 +234,8 @@ class _Search:
         if self.plain and "column" not in assumption.kinds.values():
             return True
         if self.matrix and not assumption.spreads:
+            return True
+        if self._no_masks[tuple(assumption.dtypes.values())] >= _MOST_NO_MASKS:
             return True
         is_cut = assumption.cuts is not None and assumption.flat_dim is None
         return self._reduces and assumption.recipe == "pointwise" and not is_cut and not assumption.coordinates
@@ -231,6 +256,7 @@ class _Search:
             own = of_operator(self._function, assumption)
             if not assumption.domains and (bounded := self._domains.bounded(own, assumption, error)):
                 return self.attempt(bounded)
+            self._no_masks[tuple(assumption.dtypes.values())] += "bool" in str(error).lower()
             self._reasons.append(reason := of_call(error, self._function.cut_from_front))
             if isinstance(reason, FinalError):
                 raise reason from error
@@ -241,6 +267,8 @@ class _Search:
             refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
         self._reasons.append(refused)
         self._paths += isinstance(refused, PathError)
+        if isinstance(refused, UnknownOperatorError):
+            self._unknown[str(refused)] += refused.weight
         if isinstance(refused, AnySizeError):
             self._of_points.append(replace(assumption, any_size=True))
         self._reduces = self._reduces or (isinstance(refused, ReducesError) and assumption.cuts is None)
@@ -279,7 +307,14 @@ def _every(
     takes these as well as probabilities."""
     has_groups = function.may_split
     every: Iterable[Assumption] = assumptions(
-        arguments, recipes, function.may_cut, function.may_index, function.repeated, function.may_permute, said
+        arguments,
+        recipes,
+        function.may_cut,
+        function.may_index,
+        function.repeated,
+        function.may_permute,
+        said,
+        _takes_numbers(function, next(assumptions(arguments, recipes, said=said))),
     )
     if function.takes_classes:
         every = sorted(every, key=lambda assumption: "int" not in assumption.dtypes.values())
@@ -288,6 +323,19 @@ def _every(
         if has_groups and assumption.recipe == "row_wise":
             yield from of_groups(assumption, function.counts, function.may_permute, function.may_cut)
             has_groups = False
+
+
+def _takes_numbers(function: Function, plain: Assumption) -> bool:
+    """Whether the function takes tensors of one shape whose elements are all numbers."""
+    return any(_takes(function, plain.of_rank(rank)) for rank in (3, 4, 2))
+
+
+def _takes(function: Function, assumption: Assumption) -> bool:
+    try:
+        function.call(*assumption.sample(0).values.values())
+    except Exception:  # Of whatever it raises, the search tells.
+        return False
+    return True
 
 
 def _takes_its_scalars(function: Function, assumption: Assumption) -> bool:
@@ -314,12 +362,12 @@ def _may_be_of_vectors(facts: dict[str, Any]) -> bool:
     return is_whole and len(assumption["kinds"]) > 1 and all(output["kind"] == "element" for output in outputs)
 
 
-def foreign_operator(function: Function, arguments: Arguments, recipes: list[str]) -> str | None:
+def foreign_operator(function: Function, arguments: Arguments, recipes: list[str], reason: RefusedError) -> str | None:
     """A phrase for the first operator of the function, as its author knows it, that is neither pointwise nor a
-    reduction."""
+    reduction, or that the `reason` names."""
     for assumption in itertools.islice(assumptions(arguments, recipes), _MOST_CALLS):
         try:
-            return unknown_operator(function, assumption.sample(0))
+            return unknown_operator(function, assumption.sample(0), str(reason))
         except Exception:  # It does not take such arguments.
             continue
     return None

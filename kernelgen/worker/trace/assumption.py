@@ -67,7 +67,7 @@ class Assumption:
     def least_rank(self) -> int:
         """The dimensions that a tensor has to have: those that coordinates and repeated tensors count from the end."""
         of_spreads = [-min(dims) for dims in self.spreads.values()]
-        of_split = [self.split.at + 2 if self.split.at > 0 else -self.split.at] if self.split else []
+        of_split = [self.split.dim + 2 if self.split.dim > 0 else -self.split.dim] if self.split else []
         return max([1, *of_spreads, *of_split, *([2] if self.coordinates else [])])
 
     def as_dict(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Assumption:
                 scalars[name] = dim
             elif base in ("float", "int"):
                 default = default_of(argument) if self.near and base == "float" and argument["default"] else None
-                scalars[name] = draw_number(base, position, k, default)
+                scalars[name] = draw_number(base, position, k, default, is_share=self.near and base == "float")
                 position += 1
             else:
                 scalars[name] = self.flags[name]

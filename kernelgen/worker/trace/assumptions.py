@@ -35,6 +35,7 @@ def assumptions(
     repeated: Sequence[str] = (),
     may_permute: bool = False,
     said: Mapping[str, str] | None = None,
+    takes_numbers: bool = False,
 ) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
 
@@ -44,6 +45,8 @@ def assumptions(
         repeated: the tensors that it may repeat along dimensions.
         may_permute: whether it may compute with tensors of which the dimensions come in another order.
         said: the dtypes of tensors that are not of floating-point numbers, where somebody says so.
+        takes_numbers: whether it takes tensors of floating-point numbers alone, so that rows of these are likelier than
+            masks.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
     said = said or {}
@@ -55,26 +58,29 @@ def assumptions(
     flags = {argument["name"]: True for argument in arguments if argument["type"] == "bool"}
     if len(flags) > _MOST_FLAGS:
         raise RefusedError(f"that it takes more than {_MOST_FLAGS} bools, each of which may be another path")
-    for recipe in recipes:
-        for count in range(max(0, min(2, len(unsaid) - 1)) + 1):
-            for masks in itertools.combinations(unsaid, count):
-                dtypes = {name: "bool" if name in masks else said.get(name, "float") for name in tensors}
-                plain = Assumption(recipe, tuple(arguments), dtypes, dict.fromkeys(tensors, "element"), flags)
-                yield plain
-                if recipe == "pointwise" and may_index:
-                    yield from (replace(plain, coordinates=True, square=square) for square in (False, True))
-                if recipe == "pointwise" and may_cut:
-                    yield from _cut(plain, tensors)
-                    yield from _flat(plain, tensors)
-                    yield from _of_points(plain, tensors)
-                if recipe == "row_wise":
-                    yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
-                    of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
-                    # Of several tensors there are many ways to be no rows: the likely ones come first.
-                    yield from (cut for cut in of_parts if set(cut.kinds.values()) == {"element"})
-                    yield from _of_rows(plain, tensors)
-                    yield from (cut for cut in of_parts if set(cut.kinds.values()) != {"element"})
-                    yield from ordered(plain) if may_permute else ()
+    most_masks = max(0, min(2, len(unsaid) - 1))
+    every = [masks for count in range(most_masks + 1) for masks in itertools.combinations(unsaid, count)]
+    in_order = [(recipe, masks) for recipe in recipes for masks in every]
+    if takes_numbers:
+        in_order.sort(key=lambda choice: bool(choice[1]))
+    for recipe, masks in in_order:
+        dtypes = {name: "bool" if name in masks else said.get(name, "float") for name in tensors}
+        plain = Assumption(recipe, tuple(arguments), dtypes, dict.fromkeys(tensors, "element"), flags)
+        yield plain
+        if recipe == "pointwise" and may_index:
+            yield from (replace(plain, coordinates=True, square=square) for square in (False, True))
+        if recipe == "pointwise" and may_cut:
+            yield from _cut(plain, tensors)
+            yield from _flat(plain, tensors)
+            yield from _of_points(plain, tensors)
+        if recipe == "row_wise":
+            yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
+            of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
+            # Of several tensors there are many ways to be no rows: the likely ones come first.
+            yield from (cut for cut in of_parts if set(cut.kinds.values()) == {"element"})
+            yield from _of_rows(plain, tensors)
+            yield from (cut for cut in of_parts if set(cut.kinds.values()) != {"element"})
+            yield from ordered(plain) if may_permute else ()
 
 
 def ordered(plain: Assumption) -> Iterator[Assumption]:
@@ -152,8 +158,10 @@ def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         for names in _choices(tensors):
             if names or (parts, in_turns) == (_PARTS[0], False):
                 yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
-    # Half of the first is what meets the others, as where a part of each head is turned.
+    # Half of the first is what meets the others, as where a part of each head is turned; a quaternion turns vectors.
     if len(tensors) > 1:
+        threes = dict.fromkeys(tensors[1:], Cut(3, True))
+        yield replace(plain, cuts={tensors[0]: Cut(4, True)} | threes, exact=True)
         halves = dict.fromkeys(tensors[1:], Cut(2))
         yield replace(plain, cuts={tensors[0]: Cut(4)} | halves)
     # A point's coordinates, a quaternion: of all tensors, or beside numbers of others.

@@ -18,8 +18,8 @@ _PERIODIC, _POWERS = ("sin", "cos", "tan"), ("exp", "exp2", "pow")
 
 
 class CoordinatesReader(Reader):
-    """Turns a graph of torch.fx into a Graph; what is computed of coordinates alone may have fewer dimensions, or sizes
-    of 1, where the tensors have others."""
+    """Turns a graph of torch.fx into a Graph; what is computed of coordinates alone may have fewer dimensions, or
+    sizes of 1, where the tensors have others."""
 
     def __init__(self, sample: Sample, labels: list[dict[str, Any]], names: dict[str, str]) -> None:
         super().__init__(sample, labels, names)

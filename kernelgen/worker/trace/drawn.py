@@ -16,12 +16,14 @@ _INTEGERS = ((3, 2, 5, 4), (4, 7, 6, 2), (7, 3, 2, 6), (2, 5, 4, 9))
 _LARGEST_INTEGER = 5
 
 
-def draw_number(base: str, position: int, k: int, default: float | None) -> float | int:
+def draw_number(base: str, position: int, k: int, default: float | None, *, is_share: bool = False) -> float | int:
     """The scalar at a position among the arguments, in the k-th sample: another number for each; near its default, if
-    that is given."""
+    that is given; of others a share, between 0 and 1, where the function refuses those beyond."""
     if default is not None:
         distance = draw_number(base, position, k, None) / 40
         return default * (1 - distance) if default else distance
+    if is_share:
+        return draw_number(base, position, k, None) / 4
     numbers = _FLOATS if base == "float" else _INTEGERS
     value = numbers[position % len(numbers)][k]
     turn = position // len(numbers)

@@ -1,6 +1,7 @@
 """Computes a traced graph with tensors."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -165,5 +166,14 @@ def _compute(op: str, arguments: list[Tensor], sample: Sample) -> Tensor:
 
 
 def _running(op: str, rows: Tensor, dim: int) -> Tensor:
-    function = torch.cumsum if op.startswith("running_sum") else torch.cumprod
+    function = _SCANS[op.removeprefix("running_").removesuffix("_back")]
     return function(rows.flip(dim), dim).flip(dim) if op.endswith("_back") else function(rows, dim)
+
+
+_SCANS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "sum": torch.cumsum,
+    "product": torch.cumprod,
+    "max": lambda rows, dim: rows.cummax(dim).values,
+    "min": lambda rows, dim: rows.cummin(dim).values,
+    "log_sum": torch.logcumsumexp,
+}

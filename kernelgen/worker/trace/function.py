@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from kernelgen.worker.trace.checks import checked_lines
@@ -69,6 +70,7 @@ class Function:
         self.takes_classes = False  # Whether it has a loss that takes classes as well as probabilities.
         self.tables: dict[str, Tensor] = {}  # The tensors of several numbers that its file holds.
         self.breaks_ties = False  # Whether something may choose among equal numbers in a way that nobody documents.
+        self.is_derived = True  # Whether its gradient is looked at.
         self.on_name: Callable[[str, Tensor], None] | None = None
         self.call: Callable[..., Any]
 
@@ -86,6 +88,10 @@ class Function:
         """What it returns for these arguments, which are in its order."""
         results = self.call(*values.values())
         return list(results) if isinstance(results, (tuple, list)) else [results]
+
+    def drop_gradient(self) -> None:
+        """Its results have none from here on."""
+        self.is_derived, self.call = False, torch.no_grad()(self.call)
 
     def note(self, name: str, value: Any) -> None:
         if self.on_name is not None and isinstance(value, Tensor):

@@ -147,7 +147,7 @@ class Sample:
             if self.spreads:
                 return "spread"
         raise RefusedError(
-            f"a tensor of another shape, {tuple(shape)} for arguments of shape {self.shape}", UNKNOWN_OPERATOR
+            f"a tensor of another shape, {tuple(shape)} for arguments of shape {self.shape}", UNKNOWN_OPERATOR - 1
         )
 
 

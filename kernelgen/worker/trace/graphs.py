@@ -125,10 +125,14 @@ def _compared(assumption: Assumption, paths: list[dict[str, Any]]) -> list[str]:
 
 
 def _refuse_integers(assumption: Assumption) -> None:
-    """Kernels of rows read numbers, truth values and places."""
+    """Kernels of rows read numbers, beside truth values and places."""
     for name, dtype in assumption.dtypes.items():
         if dtype in INTEGERS.values():
             raise RefusedError(f"{name}, which is of {dtype}, beside numbers or reductions of rows", 2)
+    if "float" not in assumption.dtypes.values():
+        # Places beside masks are a guess that says little.
+        progress = 0 if "int" in assumption.dtypes.values() else 3
+        raise RefusedError("rows of which no tensor is of floating-point numbers", progress)
 
 
 def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
     has_gradient = not any(output["dtype"] in FLOAT8.values() for output in forward["outputs"])
     has_gradient = has_gradient and any(output["dtype"] == "float" for output in forward["outputs"])
     has_gradient = has_gradient and "float" in assumption.dtypes.values()
-    if has_gradient and not assumption.composed:
+    if has_gradient and function.is_derived and not assumption.composed:
         try:
             cuts = [Cut(**cut) for cut in forward.get("cuts", [])]
             backward = merge(

@@ -30,12 +30,12 @@ def of_groups(
     if may_cut and others:
         for count, of_group in itertools.product((*integers, *counts), (False, True)):
             yield from _rotated(plain, Split(_OF_LAST[0], count, None, of_group))
-    for at, ranks in (_OF_CHANNELS, _OF_LAST, _OF_VECTORS):
+    for dim, ranks in (_OF_CHANNELS, _OF_LAST, _OF_VECTORS):
         for rank, count, of_group in itertools.product(ranks, (*integers, None, *counts), (False, True)):
-            first_group = at % rank
+            first_group = dim % rank
             dims = tuple(range(first_group + 1, rank))
             of_rank = replace(plain, rank=rank, dims=dims)
-            for roles in _roles(len(others), at):
+            for roles in _roles(len(others), dim):
                 kinds = dict(zip(others, roles, strict=True))
                 like = next((name for name, role in kinds.items() if role == "vector"), None)
                 is_known = count is not None or (of_group and like)
@@ -47,17 +47,17 @@ def of_groups(
                     of_rank,
                     kinds={first: "element"} | {name: _KINDS.get(role, "element") for name, role in kinds.items()},
                     spreads={name: groups for name, role in kinds.items() if role == "groups"},
-                    split=Split(at, count, like if count is None else None, of_group, joined),
+                    split=Split(dim, count, like if count is None else None, of_group, joined),
                 )
                 if is_known:
                     yield grouped
-                if may_permute and rank == 4 and at == _OF_LAST[0]:
+                if may_permute and rank == 4 and dim == _OF_LAST[0]:
                     yield from _unjoined(grouped)
 
 
-def _roles(count: int, at: int) -> list[tuple[str, ...]]:
-    """What tensors beside the first may be, where the dimension `at` is split."""
-    roles = ("whole", "groups", "vector", "number") if at < 0 else ("whole", "groups")
+def _roles(count: int, dim: int) -> list[tuple[str, ...]]:
+    """What tensors beside the first may be, where the dimension `dim` is split."""
+    roles = ("whole", "groups", "vector", "number") if dim < 0 else ("whole", "groups")
     return sorted(itertools.product(roles, repeat=count), key=lambda chosen: "number" in chosen)
 
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
+from kernelgen.worker.trace.refusals import UnknownOperatorError
+
 UNARY = (
     *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "digamma", "erf", "erfc"),
     *("erfinv", "exp", "exp2", "expm1", "floor", "isinf", "isnan", "lgamma", "log", "log10", "log1p", "log2"),
@@ -23,7 +25,13 @@ BINARY = (
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
 REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "argmax", "argmin", "max", "min", "prod")
 # Running totals of each row, and its elements in the other order.
-SCANS = {"cumsum": "running_sum", "cumprod": "running_product"}
+SCANS = {
+    "cumsum": "running_sum",
+    "cumprod": "running_product",
+    "cummax": "running_max",
+    "cummin": "running_min",
+    "logcumsumexp": "running_log_sum",
+}
 TURNED = ("flip",)
 # An element of each row, by its place; and elements of zeros that are set or added to.
 PLACED = ("gather", "scatter", "scatter_add")
@@ -52,6 +60,19 @@ _KNOWN = {*UNARY, *BINARY, *REDUCTIONS, *SCANS, *TURNED, *PLACED, *SAME, *PERMUT
 # Spelled otherwise.
 _SYNONYMS = {"true_divide": "div", "mul_": "mul", "absolute": "abs"}
 _SYNONYMS |= {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift"}
+
+
+# Operators that are another one of vectors.
+_PRODUCTS = {"addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv"}
+# Operators that are understood under some assumptions: of coordinates, of places.
+_OF_ASSUMPTIONS = {"arange", "constant_pad_nd", "eye", "index", "index_select", "iota", "tril", "triu"}
+
+
+def unknown(target: Callable[..., Any]) -> UnknownOperatorError:
+    """The refusal of an operator that has no name here."""
+    name = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
+    is_moved = torch.Tag.pointwise in getattr(target, "tags", ()) or name in (*MOVES, *_OF_ASSUMPTIONS)
+    return UnknownOperatorError(in_words(target), 0 if is_moved else 1 if name in _PRODUCTS else 3)
 
 
 def operator_of(target: Callable[..., Any]) -> str | None:
@@ -86,6 +107,10 @@ def _fmax(x: Tensor, y: Tensor) -> Tensor:
     return torch.where((x >= y) | y.isnan(), x, y)
 
 
+def _heaviside(x: Tensor, values: Tensor) -> Tensor:
+    return torch.where(x == 0, values, torch.where(x > 0, torch.ones_like(x), torch.zeros_like(x)))
+
+
 def _round_decimals(x: Tensor, *, decimals: int) -> Tensor:
     power = 10.0 ** abs(decimals)
     return torch.round(x * power) / power if decimals >= 0 else torch.round(x / power) * power
@@ -110,6 +135,7 @@ _OWN = {
     torch.ops.aten.fmin.default: _fmin,
     torch.ops.aten.fmax.default: _fmax,
     torch.ops.aten.round.decimals: _round_decimals,
+    torch.ops.aten.heaviside.default: _heaviside,
 }
 
 

@@ -1,9 +1,9 @@
 """Graphs of functions that cut the last dimension of tensors into parts of equal sizes, or join results of such.
 
-A lane is a value of the shape of a part, or a number for each of its rows or columns, or for all. Each element of a
-tensor is known by a number: its lane's, and its place in the lane. What moves elements, such as split, cat or a slice,
-is run on these numbers. What works element by element is known lane by lane: of each combination of lanes that meet,
-one lane comes, where all elements are at the same places. Reductions are of whole lanes.
+A piece is a value of the shape of a part, or a number for each of its rows or columns, or for all. Each element of a
+tensor is known by a number: its piece's, and its place in the piece. What moves elements, such as split, cat or a
+slice, is run on these numbers. What works element by element is known piece by piece: of each combination of pieces
+that meet, one piece comes, where all elements are at the same places. Reductions are of whole pieces.
 """
 
 import math
@@ -25,14 +25,24 @@ from kernelgen.worker.trace.graph import (
     order_of,
     refuse_other_dtype,
 )
-from kernelgen.worker.trace.operators import BINARY, CASTS, FILLED, MOVES, REDUCTIONS, UNARY, in_words, operator_of
+from kernelgen.worker.trace.operators import (
+    BINARY,
+    CASTS,
+    FILLED,
+    MOVES,
+    REDUCTIONS,
+    UNARY,
+    in_words,
+    operator_of,
+    unknown,
+)
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
-_MOST_LANES = 8  # That one operator computes.
+_MOST_PIECES = 8  # That one operator computes.
 # What says which elements are neighbours.
 _TURNING = ("flip", "roll")
-# What joins the results of reductions of lanes.
+# What joins the results of reductions of pieces.
 _JOINED = {"sum": "add", "mean": "add", "amax": "maximum", "amin": "minimum"}
 
 
@@ -53,10 +63,10 @@ class PartsReader(Reader):
     ) -> None:
         super().__init__(sample, labels, names)
         self.cuts = cuts
-        self.lanes: list[dict[str, Any]] = []
+        self.pieces: list[dict[str, Any]] = []
         self.size = math.prod(sample.shape)
         self.places = torch.arange(self.size).reshape(sample.shape)
-        # By node of torch.fx: lane * size + place of each element; a tensor, or several.
+        # By node of torch.fx: piece * size + place of each element; a tensor, or several.
         self.numbers: dict[fx.Node, Any] = {}
 
     def read(self, graph: fx.Graph) -> Graph:
@@ -67,7 +77,7 @@ class PartsReader(Reader):
             elif node.op == "call_function":
                 self.numbers[node] = self._moved_or_computed(node)
             elif node.op == "get_attr":
-                self.numbers[node] = self._new_lane(self._attribute(node), node.meta["val"].shape)
+                self.numbers[node] = self._new_piece(self._attribute(node), node.meta["val"].shape)
             elif node.op == "output":
                 self._read_outputs(node.args[0])
         return self.graph
@@ -79,18 +89,18 @@ class PartsReader(Reader):
         is_repeated = known.get("input") in self.sample.spreads
         known |= {"repeated": True} if is_repeated else {}
         if cut == WHOLE:
-            lane = self._new_lane(known, value.shape)
-            return lane.reshape(value.shape) if lane.numel() == value.numel() else lane
-        lanes = [{**known, "part": part, "cut": cut.as_dict()} for part in range(cut.parts)]
+            piece = self._new_piece(known, value.shape)
+            return piece.reshape(value.shape) if piece.numel() == value.numel() else piece
+        pieces = [{**known, "part": part, "cut": cut.as_dict()} for part in range(cut.parts)]
         shape = self.sample.shape[-value.ndim :]  # Of vectors, the elements of a row alone.
         shape = self.sample.spread_shape(known["input"]) if is_repeated else shape
-        whole = cut.join([self._new_lane(lane, shape) for lane in lanes])
+        whole = cut.join([self._new_piece(piece, shape) for piece in pieces])
         return self.sample.arranged(whole, value.shape) if whole.numel() == value.numel() else whole
 
-    def _new_lane(self, known: dict[str, Any], shape: Sequence[int]) -> Tensor:
-        """The numbers of a tensor that is one lane; of what has no places, in any shape."""
-        self.lanes.append(known)
-        first = (len(self.lanes) - 1) * self.size
+    def _new_piece(self, known: dict[str, Any], shape: Sequence[int]) -> Tensor:
+        """The numbers of a tensor that is one piece; of what has no places, in any shape."""
+        self.pieces.append(known)
+        first = (len(self.pieces) - 1) * self.size
         if _is_anywhere(known):
             return torch.full(tuple(shape), first)
         is_dropped = self.sample.of_points and tuple(shape) == self.sample.shape[:-1]
@@ -105,24 +115,24 @@ class PartsReader(Reader):
         if name is None or not isinstance(value, Tensor):
             raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
         if name in FILLED:
-            return self._new_lane(filled(name, node), value.shape)
+            return self._new_piece(filled(name, node), value.shape)
         if name == "broadcast_in_dim":
             return self._named(node, _broadcast_in_dim(self.numbers[node.args[0]], *node.args[1:3]))
         if name in ("copy", "copy_"):
             return self._named(node, self._copied(node))
         if name in REDUCTIONS:
             self._refuse_single_elements(name, node)
-        if name in REDUCTIONS and (lane := self._only_lane(self.numbers[node.args[0]])) is not None:
-            self.known[node.args[0]] = self.lanes[lane]
-            return self._named(node, self._new_lane(self._call(node), value.shape))
-        if name in _JOINED and not self.sample.of_points and (lanes := self._lanes_of_rows(node)):
-            return self._named(node, self._new_lane(self._reduced_together(name, node, lanes), value.shape))
+        if name in REDUCTIONS and (piece := self._only_piece(self.numbers[node.args[0]])) is not None:
+            self.known[node.args[0]] = self.pieces[piece]
+            return self._named(node, self._new_piece(self._call(node), value.shape))
+        if name in _JOINED and not self.sample.of_points and (pieces := self._pieces_of_rows(node)):
+            return self._named(node, self._new_piece(self._reduced_together(name, node, pieces), value.shape))
         if name == "sum" and (summed := self._summed_parts_later(node)) is not None:
             return self._named(node, summed)
         if name in _JOINED:
             return self._taken_together(name, node)
         if torch.Tag.pointwise not in node.target.tags and name not in (*CASTS, *UNARY, *BINARY):
-            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
+            raise unknown(node.target)
         return self._computed(node)
 
     def _copied(self, node: fx.Node) -> Tensor:
@@ -143,44 +153,44 @@ class PartsReader(Reader):
             raise RefusedError(f"{name} of single elements", UNKNOWN_OPERATOR)
 
     def _summed_parts_later(self, node: fx.Node) -> Tensor | None:
-        """The sums of lanes that lie one after the other along dimensions that a tensor is repeated along; None of any
+        """The sums of pieces that lie one after the other along dimensions that a tensor is repeated along; None of any
         other sum."""
-        value, lanes = node.meta["val"], self._lanes_in_rows(self.numbers[node.args[0]])
+        value, pieces = node.meta["val"], self._pieces_in_rows(self.numbers[node.args[0]])
         dims = node.args[1] if len(node.args) > 1 else None
-        if not lanes or not dims or value.ndim == 0 or value.shape[-1] % len(lanes):
+        if not pieces or not dims or value.ndim == 0 or value.shape[-1] % len(pieces):
             return None
-        every = [self._summed_later(node, self.lanes[lane], dims) for lane in lanes]
+        every = [self._summed_later(node, self.pieces[piece], dims) for piece in pieces]
         if None in every:
             return None
-        shape = (*value.shape[:-1], value.shape[-1] // len(lanes))
-        known = [self.lanes[lane] | {"summed": summed} for lane, summed in zip(lanes, every, strict=True)]
-        return Cut(len(lanes)).join([self._new_lane(of, shape) for of in known])
+        shape = (*value.shape[:-1], value.shape[-1] // len(pieces))
+        known = [self.pieces[piece] | {"summed": summed} for piece, summed in zip(pieces, every, strict=True)]
+        return Cut(len(pieces)).join([self._new_piece(of, shape) for of in known])
 
-    def _lanes_of_rows(self, node: fx.Node) -> list[int]:
-        """The lanes that lie one after the other in rows that are reduced as a whole; none where it is another tensor,
+    def _pieces_of_rows(self, node: fx.Node) -> list[int]:
+        """The pieces that lie one after the other in rows that are reduced as a whole; none where it is another tensor,
         or another reduction."""
         numbers = self.numbers[node.args[0]]
         dims = node.args[1] if len(node.args) > 1 else None
         is_last = dims is not None and [dim % numbers.ndim for dim in dims] == [numbers.ndim - 1]
-        return self._lanes_in_rows(numbers) if is_last else []
+        return self._pieces_in_rows(numbers) if is_last else []
 
-    def _lanes_in_rows(self, numbers: Tensor) -> list[int]:
-        """The lanes that lie one after the other in rows; none where there are not several."""
+    def _pieces_in_rows(self, numbers: Tensor) -> list[int]:
+        """The pieces that lie one after the other in rows; none where there are not several."""
         columns = self.sample.shape[-1]
         parts = numbers.shape[-1] // columns if numbers.ndim and numbers.shape[-1] % columns == 0 else 0
-        lanes = [self._lane(part) for part in Cut(parts).split(numbers)] if parts > 1 else [None]
-        return [] if None in lanes else lanes
+        pieces = [self._piece(part) for part in Cut(parts).split(numbers)] if parts > 1 else [None]
+        return [] if None in pieces else pieces
 
-    def _reduced_together(self, name: str, node: fx.Node, lanes: Sequence[int]) -> dict[str, Any]:
-        """A reduction of rows that are joined of lanes: that of each, taken together."""
+    def _reduced_together(self, name: str, node: fx.Node, pieces: Sequence[int]) -> dict[str, Any]:
+        """A reduction of rows that are joined of pieces: that of each, taken together."""
         value = node.meta["val"]
         op = {"mean": "sum"}.get(name, name)
-        every = [self._add(f"row_{op}", [self.lanes[lane]], value, None, "row") for lane in lanes]
+        every = [self._add(f"row_{op}", [self.pieces[piece]], value, None, "row") for piece in pieces]
         total = every[0]
         for other in every[1:]:
             total = self._add(_JOINED[name], [total, other], value)
         if name == "mean":
-            total = self._add("div", [total, constant(float(len(lanes) * self.sample.columns))], value)
+            total = self._add("div", [total, constant(float(len(pieces) * self.sample.columns))], value)
         return self._noted(node, total)
 
     def _moved(self, node: fx.Node) -> Any:
@@ -195,96 +205,96 @@ class PartsReader(Reader):
         return node.target(*args, **kwargs)
 
     def _computed(self, node: fx.Node) -> Tensor:
-        """Lane by lane, for each combination of lanes that meet."""
+        """Piece by piece, for each combination of pieces that meet."""
         value, arguments = node.meta["val"], list(dict.fromkeys(node.all_input_nodes))
 
         def compute(combination: tuple[int, ...]) -> dict[str, Any]:
-            lanes = [self.lanes[lane] for lane in combination]
-            self.known |= dict(zip(arguments, lanes, strict=True))
+            pieces = [self.pieces[piece] for piece in combination]
+            self.known |= dict(zip(arguments, pieces, strict=True))
             # What is computed of a tensor that is repeated, before it meets elements.
-            is_repeated = any("repeated" in lane for lane in lanes) and all(map(_is_anywhere, lanes))
+            is_repeated = any("repeated" in piece for piece in pieces) and all(map(_is_anywhere, pieces))
             return self._call(node) | ({"repeated": True} if is_repeated else {})
 
         numbers = [self.numbers[argument].broadcast_to(value.shape) for argument in arguments]
-        return self._lane_by_lane(node, numbers, compute)
+        return self._piece_by_piece(node, numbers, compute)
 
     def _taken_together(self, name: str, node: fx.Node) -> Tensor:
-        """A sum or the like of lanes, where all terms of each are at the same place."""
+        """A sum or the like of pieces, where all terms of each are at the same place."""
         value, numbers = node.meta["val"], self.numbers[node.args[0]]
         dims = node.args[1] if len(node.args) > 1 and node.args[1] else range(numbers.ndim)
         dims = [dim % numbers.ndim for dim in ([dims] if isinstance(dims, int) else dims)]
 
         def compute(combination: tuple[int, ...]) -> dict[str, Any]:
-            total = self.lanes[combination[0]]
-            for lane in combination[1:]:
-                total = self._add(_JOINED[name], [total, self.lanes[lane]], value)
+            total = self.pieces[combination[0]]
+            for piece in combination[1:]:
+                total = self._add(_JOINED[name], [total, self.pieces[piece]], value)
             if name == "mean":
                 total = self._add("div", [total, constant(float(len(combination)))], value)
             return self._noted(node, total)
 
         moved = numbers.movedim(dims, list(range(len(dims)))).flatten(0, len(dims) - 1)
-        return self._lane_by_lane(node, list(moved), compute).reshape(value.shape)
+        return self._piece_by_piece(node, list(moved), compute).reshape(value.shape)
 
-    def _lane_by_lane(
+    def _piece_by_piece(
         self, node: fx.Node, numbers: list[Tensor], compute: Callable[[tuple[int, ...]], dict[str, Any]]
     ) -> Tensor:
-        """The numbers of what is computed of tensors: a new lane for each combination of lanes that meet."""
-        lanes, places = self._meeting(node, numbers)
+        """The numbers of what is computed of tensors: a new piece for each combination of pieces that meet."""
+        pieces, places = self._meeting(node, numbers)
         if tuple(places.shape) == self.sample.shape and (places < 0).all():  # Of numbers of rows and of columns.
             places = self.places
         places = places.clamp(min=0)
         result = torch.empty(places.shape, dtype=torch.int64)
-        for combination in self._combinations(node, lanes):
-            self.lanes.append(compute(combination))
-            is_here = torch.stack([of == lane for of, lane in zip(lanes, combination, strict=True)]).all(0)
-            result[is_here] = ((len(self.lanes) - 1) * self.size + places)[is_here]
+        for combination in self._combinations(node, pieces):
+            self.pieces.append(compute(combination))
+            is_here = torch.stack([of == piece for of, piece in zip(pieces, combination, strict=True)]).all(0)
+            result[is_here] = ((len(self.pieces) - 1) * self.size + places)[is_here]
         return result
 
     def _meeting(self, node: fx.Node, numbers: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """The lanes of each tensor of numbers, and the places, which are the same in all."""
-        if len(numbers) > _MOST_LANES:
+        """The pieces of each tensor of numbers, and the places, which are the same in all."""
+        if len(numbers) > _MOST_PIECES:
             raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
-        anywhere = torch.tensor([_is_anywhere(lane) for lane in self.lanes])
-        lanes = [tensor // self.size for tensor in numbers]
+        anywhere = torch.tensor([_is_anywhere(piece) for piece in self.pieces])
+        pieces = [tensor // self.size for tensor in numbers]
         places = torch.full(numbers[0].shape, -1)
-        for tensor, lane in zip(numbers, lanes, strict=True):
-            own = torch.where(anywhere[lane], -1, tensor % self.size)
+        for tensor, piece in zip(numbers, pieces, strict=True):
+            own = torch.where(anywhere[piece], -1, tensor % self.size)
             if ((own >= 0) & (places >= 0) & (own != places)).any():
                 raise RefusedError(f"{in_words(node.target)} of elements of other places", 2)
             places = torch.where(own >= 0, own, places)
-        return lanes, places
+        return pieces, places
 
-    def _combinations(self, node: fx.Node, lanes: list[Tensor]) -> list[tuple[int, ...]]:
-        combinations = list(dict.fromkeys(zip(*(lane.flatten().tolist() for lane in lanes), strict=True)))
-        if len(combinations) > _MOST_LANES:
+    def _combinations(self, node: fx.Node, pieces: list[Tensor]) -> list[tuple[int, ...]]:
+        combinations = list(dict.fromkeys(zip(*(piece.flatten().tolist() for piece in pieces), strict=True)))
+        if len(combinations) > _MOST_PIECES:
             raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
         return combinations
 
     def _named(self, node: fx.Node, numbers: Any) -> Any:
-        """Notes the variable that holds a lane."""
+        """Notes the variable that holds a piece."""
         name = self.names.get(node.name)
-        if name and isinstance(numbers, Tensor) and (lane := self._lane(numbers)) is not None:
-            known = self.lanes[lane]
+        if name and isinstance(numbers, Tensor) and (piece := self._piece(numbers)) is not None:
+            known = self.pieces[piece]
             if "part" in known and "input" in known:
                 self.graph.part_names.setdefault((known["input"], known["part"]), name)
             self._noted(node, known)
         return numbers
 
-    def _only_lane(self, numbers: Tensor) -> int | None:
-        """The lane that a tensor is, which may be numbers of rows; None where it is something else."""
-        lane = int(numbers.flatten()[0]) // self.size
-        if _is_anywhere(self.lanes[lane]) and (numbers // self.size == lane).all():
-            return lane
-        return self._lane(numbers)
+    def _only_piece(self, numbers: Tensor) -> int | None:
+        """The piece that a tensor is, which may be numbers of rows; None where it is something else."""
+        piece = int(numbers.flatten()[0]) // self.size
+        if _is_anywhere(self.pieces[piece]) and (numbers // self.size == piece).all():
+            return piece
+        return self._piece(numbers)
 
-    def _lane(self, numbers: Tensor) -> int | None:
-        """The lane that a tensor is; None where it is something else."""
+    def _piece(self, numbers: Tensor) -> int | None:
+        """The piece that a tensor is; None where it is something else."""
         if tuple(numbers.shape) != self.sample.shape:
             return None
-        lane = int(numbers.flatten()[0]) // self.size
-        if not (numbers // self.size == lane).all():
+        piece = int(numbers.flatten()[0]) // self.size
+        if not (numbers // self.size == piece).all():
             return None
-        return lane if _is_anywhere(self.lanes[lane]) or (numbers % self.size == self.places).all() else None
+        return piece if _is_anywhere(self.pieces[piece]) or (numbers % self.size == self.places).all() else None
 
     def _read_outputs(self, nodes: Sequence[fx.Node | None]) -> None:
         for i, node in enumerate(nodes):
@@ -302,23 +312,23 @@ class PartsReader(Reader):
         if repeated := self._gradients_of_repeated(numbers, value, cut):
             return cut or WHOLE, repeated
         if self.sample.of_points and shape == self.sample.shape[:-1]:
-            lane = self._lane(numbers.unsqueeze(-1))
-            if lane is not None and not _is_anywhere(self.lanes[lane]):
-                return WHOLE, [self._part_of_output(value, self.lanes[lane]) | {"dropped": True}]
-        lane = self._only_lane(numbers)
-        if lane is not None and shape in self._shapes_of_numbers(self.lanes[lane]["kind"]):
-            known = self._part_of_output(value, self.lanes[lane])
-            keeps = self.lanes[lane]["kind"] == "row" and len(shape) == len(self.sample.shape)
-            return WHOLE, [known | {"kind": self.lanes[lane]["kind"], "keeps": keeps}]
+            piece = self._piece(numbers.unsqueeze(-1))
+            if piece is not None and not _is_anywhere(self.pieces[piece]):
+                return WHOLE, [self._part_of_output(value, self.pieces[piece]) | {"dropped": True}]
+        piece = self._only_piece(numbers)
+        if piece is not None and shape in self._shapes_of_numbers(self.pieces[piece]["kind"]):
+            known = self._part_of_output(value, self.pieces[piece])
+            keeps = self.pieces[piece]["kind"] == "row" and len(shape) == len(self.sample.shape)
+            return WHOLE, [known | {"kind": self.pieces[piece]["kind"], "keeps": keeps}]
         parts = numbers.numel() // self.size if numbers.numel() % self.size == 0 else 0
         choices = [cut] if cut else [Cut(parts, False), *([Cut(parts, True)] if parts > 1 else [])]
         if self.sample.shape[-1] == 1:  # Both are the same: neighbours are read together.
             choices.reverse()
         for choice in choices:
             whole, how = self._whole(numbers, choice)
-            lanes = [self._lane(part) for part in choice.split(whole)] if whole is not None else [None]
-            if None not in lanes:
-                return choice, [self._part_of_output(value, self.lanes[lane]) | how for lane in lanes]
+            pieces = [self._piece(part) for part in choice.split(whole)] if whole is not None else [None]
+            if None not in pieces:
+                return choice, [self._part_of_output(value, self.pieces[piece]) | how for piece in pieces]
         raise RefusedError("a result of which the elements are arranged in another way", UNKNOWN_OPERATOR)
 
     def _whole(self, numbers: Tensor, cut: Cut) -> tuple[Tensor | None, dict[str, Any]]:
@@ -338,9 +348,9 @@ class PartsReader(Reader):
         """The gradients of the parts of a tensor that is repeated; none where it is another one."""
         gradients = []
         for part in (cut or WHOLE).split(numbers) if self.sample.spreads and numbers.ndim else ():
-            lane = int(part.flatten()[0]) // self.size
-            known = self.lanes[lane]
-            if not (part // self.size == lane).all() or "summed" not in known:
+            piece = int(part.flatten()[0]) // self.size
+            known = self.pieces[piece]
+            if not (part // self.size == piece).all() or "summed" not in known:
                 return []
             gradients.append(self._gradient_of_repeated(known, value.new_empty(part.shape)))
         return gradients
@@ -365,7 +375,7 @@ def _broadcast_in_dim(tensor: Tensor, shape: Sequence[int], dims: Sequence[int])
 
 
 def _is_anywhere(known: Mapping[str, Any]) -> bool:
-    """Whether a lane is a number that all elements of a row, of a column, or all of them have in common. Which of them
+    """Whether a piece is a number that all elements of a row, of a column, or all of them have in common. Which of them
     meet is not looked at here: where rows meet other rows, the graph is not the function, as check.py sees. So it is
     of a tensor that is repeated, and of its gradient."""
     return known["kind"] != "element" or "repeated" in known or "summed" in known

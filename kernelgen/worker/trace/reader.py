@@ -32,6 +32,7 @@ from kernelgen.worker.trace.operators import (
     in_words,
     operator_of,
     spelled,
+    unknown,
 )
 from kernelgen.worker.trace.refusals import RefusedError
 from kernelgen.worker.trace.row_operators import RowOperators
@@ -100,15 +101,21 @@ class Reader(RowOperators):
 
     def _call(self, node: fx.Node) -> dict[str, Any]:
         if node.target is operator.getitem:  # Of a reduction with its place: both are known.
-            return self.pairs[node.args[0]][node.args[1]]
+            known = self.pairs[node.args[0]][node.args[1]]
+            if known is None:
+                raise RefusedError(f"the places of {spelled(node.args[0].target)}", 2)
+            return known
         if spelled(node.target) == "prims.iota":
             return self._noted(node, self._places(node))
         name = operator_of(node.target)
         if name is None:
-            raise RefusedError(in_words(node.target), 2)
+            raise unknown(node.target)
         value = node.meta["val"]
         if name in ("max", "min") and isinstance(value, tuple):
             return self._with_place(name, node, value)
+        if name in SCANS and isinstance(value, tuple):  # No kernel has the places of running maxima.
+            self.pairs[node] = (self._running(name, node, value[0]), None)
+            return self.pairs[node][0]
         if not isinstance(value, Tensor):
             raise RefusedError(in_words(node.target), 2)
         if name in SAME or (name in PICKED and value.numel() == node.args[0].meta["val"].numel()):

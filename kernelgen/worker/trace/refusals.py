@@ -24,6 +24,15 @@ class RefusedError(Exception):
         self.is_of_gradient = self.sums_all = False
 
 
+class UnknownOperatorError(RefusedError):
+    """An operator that no kernel has. `weight`: how much that tells of other assumptions; 0 where these may do without
+    it."""
+
+    def __init__(self, reason: str, weight: int) -> None:
+        super().__init__(reason, UNKNOWN_OPERATOR)
+        self.weight = weight
+
+
 class PathError(RefusedError):
     """The function takes another path for other sizes or scalars than those of the samples."""
 
@@ -34,6 +43,10 @@ class FinalError(RefusedError):
 
 class ReducesError(RefusedError):
     """The function reduces something, so that it is not pointwise whatever the dtypes are."""
+
+
+class UnderivedError(FinalError):
+    """PyTorch has no derivative of an operator of the function, and raises where a gradient is asked for."""
 
 
 class AnySizeError(RefusedError):

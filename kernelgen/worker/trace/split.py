@@ -11,23 +11,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Split:
-    """The dimensions `at` and `at + 1` are one in the tensors that are `joined`. `count` is the size of the first of
+    """The dimensions `dim` and `dim + 1` are one in the tensors that are `joined`. `count` is the size of the first of
     them, or of the second where it is the size `of_group`: the int argument of this name, or a number; of a group it
     may be the size of the vector `like` as well."""
 
-    at: int
+    dim: int
     count: str | int | None = None
     like: str | None = None
     of_group: bool = False
     joined: frozenset[str] = frozenset()
 
     def as_dict(self) -> dict[str, Any]:
-        how = {"at": self.at, "count": self.count, "like": self.like, "of_group": self.of_group}
+        how = {"dim": self.dim, "count": self.count, "like": self.like, "of_group": self.of_group}
         return how | {"joined": sorted(self.joined)}
 
     def places(self, rank: int) -> tuple[int, int]:
         """The two dimensions among so many."""
-        first = self.at % rank
+        first = self.dim % rank
         return first, first + 1
 
     def sized(self, shape: Sequence[int], size: int | None, primes: Sequence[int]) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Graphs of several samples as one, in which a constant that depends on an argument is an expression of it."""
 
+import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,10 @@ def merge(graphs: list[Graph], samples: list[Sample], numbers: Sequence[float] =
         return merged
     part_names = [[*part, name] for part, name in first.part_names.items()]
     return merged | {"cuts": [cut.as_dict() for cut in first.cuts], "part_names": part_names}
+
+
+# That an author writes of a number which float32 has 7 of.
+_MOST_DIGITS = 5
 
 
 def _skeleton(graph: Graph) -> Any:
@@ -80,8 +85,10 @@ class _Merger:
             return None
         if "node" in first:
             return {**first, "node": self.places[first["node"]]}
-        if "constant" not in first or all(_same(version["constant"], first["constant"]) for version in versions):
+        if "constant" not in first:
             return first
+        if all(_same(version["constant"], first["constant"]) for version in versions):
+            return {**first, "constant": _as_written(first["constant"])}
         if first["dtype"] in INTEGERS.values():
             return self._integer([version["constant"] for version in versions], first["dtype"])
         return self._expression([version["constant"] for version in versions])
@@ -98,6 +105,9 @@ class _Merger:
         and a few others."""
         if tree := self._common_tree(values):
             return self._of_tree(tree)
+        for name, scalars in self.scalars.items():
+            if list(map(_in_float32, scalars)) == values:  # As rms_norm rounds its eps.
+                return {"scalar": name, "dtype": "float", "kind": "scalar"}
         for name, scalars in self.scalars.items():
             symbol = {"scalar": name, "dtype": "float", "kind": "scalar"}
             if line := _line(scalars, values):
@@ -208,6 +218,18 @@ class _Merger:
 
 def _same(left: float, right: float) -> bool:
     return left == right or (left != left and right != right)
+
+
+def _in_float32(value: float) -> float:
+    return ctypes.c_float(value).value
+
+
+def _as_written(value: Any) -> Any:
+    """A number that PyTorch rounded to float32 as its author wrote it: 1e-6 for 9.999999974752427e-07."""
+    if not isinstance(value, float) or not math.isfinite(value) or _in_float32(value) != value:
+        return value
+    texts = (float(f"{value:.{digits}g}") for digits in range(1, _MOST_DIGITS + 1))
+    return next((text for text in texts if _in_float32(text) == value), value)
 
 
 def _line(xs: list[float], ys: list[float]) -> tuple[float, float] | None:

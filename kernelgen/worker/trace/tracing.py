@@ -16,7 +16,15 @@ from kernelgen.worker.trace.graph import Graph, Sample, has_gradient, is_differe
 from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves
 from kernelgen.worker.trace.parts import PartsReader
 from kernelgen.worker.trace.reader import Reader
-from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, FinalError, RefusedError, phrase, underived
+from kernelgen.worker.trace.refusals import (
+    OF_INTEGERS,
+    UNKNOWN_OPERATOR,
+    FinalError,
+    RefusedError,
+    UnderivedError,
+    phrase,
+    underived,
+)
 from kernelgen.worker.trace.scalars import Numbers
 
 
@@ -108,7 +116,8 @@ def _traced(
         raise
     except Exception as error:
         if operator := underived(error):
-            raise FinalError(operator, UNKNOWN_OPERATOR) from error
+            kind = FinalError if operator in OF_INTEGERS else UnderivedError
+            raise kind(operator, UNKNOWN_OPERATOR) from error
         raise RefusedError(phrase(error), 0) from error
     finally:
         function.on_name = None

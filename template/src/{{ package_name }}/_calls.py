@@ -174,6 +174,27 @@ def gradient_call_of(
     return gradient_call
 
 
+def without_autograd(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """A backward operator as a function that skips the dispatcher's autograd layer, unless something asks for the
+    gradient of that gradient, or takes part as in `gradient_call_of`."""
+    call = operator._op
+    is_dynamo_compiling, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+    transforms_active, active_modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+
+    def dispatch(*args: Any) -> Any:
+        if is_dynamo_compiling() or forward_ad._current_level >= 0 or transforms_active() or active_modes():
+            return operator(*args)
+        if is_grad_enabled() or _is_excluded(_AUTOGRAD):
+            return operator(*args)
+        _set_excluded(_AUTOGRAD, True)
+        try:
+            return call(*args)
+        finally:
+            _set_excluded(_AUTOGRAD, False)
+
+    return dispatch
+
+
 def has_plain_tensors(schema: Any) -> bool:
     """Whether the operator takes no list of tensors, changes none, and returns tensors alone: as autograd.Function."""
     takes = all("List" not in str(a.type) or "Tensor" not in str(a.type) for a in schema.arguments)

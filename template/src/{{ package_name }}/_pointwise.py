@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import _library
+from ._calls import without_autograd
 
 
 def register(
@@ -76,6 +77,7 @@ class PointwiseOp:
         copies: Sequence[int | None] = (),
     ) -> None:
         self.forward_operator, self.backward_operator = _operator(name), _operator(f"{name}_backward")
+        self.call_operator = self.backward_operator and without_autograd(self.backward_operator)
         arguments = self.forward_operator._schema.arguments
         self.reference, self.results, self.gradients = reference, results, gradients
         self.same_as = same_as or [None] * len(gradients)
@@ -178,7 +180,7 @@ class PointwiseOp:
     def call_backward(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> Sequence[Tensor]:
         if self.wide and self.adds_up_afterwards(tensors, others):
             return self.call_wide_backward(tensors, others)
-        return several(self.backward_operator(*tensors, *others))
+        return several(self.call_operator(*tensors, *others))
 
     def call_wide_backward(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> Sequence[Tensor]:
         """Gradients of tensors of 16 bits that are added up in float32 and rounded once."""
@@ -188,7 +190,7 @@ class PointwiseOp:
             tensor.float() if _is_of_16_bits(tensor) and not keep else tensor for tensor, keep in zip(tensors, kept)
         ]
         dtypes = [tensors[self.place_in_backward(i)].dtype for i in self.gradients]
-        return [grad.to(dtype) for grad, dtype in zip(several(self.backward_operator(*wide, *others)), dtypes)]
+        return [grad.to(dtype) for grad, dtype in zip(several(self.call_operator(*wide, *others)), dtypes)]
 
     def adds_up_afterwards(self, tensors: Sequence[Tensor], others: Sequence[Any]) -> bool:
         """Whether PyTorch adds up terms of a gradient that kernels round to 16 bits: kernels add up those of vectors

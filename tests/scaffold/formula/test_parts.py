@@ -78,6 +78,9 @@ def test_a_template_without_parts_is_known(tmp_path):
     assert lacking(tmp_path, formula(POINTWISE, "causal_mask")) == "kernels that depend on where an element lies"
     assert lacking(tmp_path, formula(POINTWISE, "codes_by")) == "results of integers"
     assert lacking(tmp_path, formula(POINTWISE, "gelu_bias")) is None
+    of_rows = formula_of(tmp_path, "return x.logcumsumexp(-1)")
+    assert lacking(REPOSITORY, of_rows) is None
+    assert lacking(tmp_path, of_rows) == "running maxima, minima and log sums"
 
 
 def test_all_parts_that_take_turns_are_loaded_where_one_is_read():

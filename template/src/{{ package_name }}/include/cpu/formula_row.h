@@ -7,8 +7,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -315,6 +317,36 @@ class FormulaRow {
     run<true, Product>(term, f);
   }
 
+  template <typename Term, typename F>
+  void write_running_maxima(Term term, F f) {
+    run<false, Max>(term, f);
+  }
+
+  template <typename Term, typename F>
+  void write_running_maxima_back(Term term, F f) {
+    run<true, Max>(term, f);
+  }
+
+  template <typename Term, typename F>
+  void write_running_minima(Term term, F f) {
+    run<false, Min>(term, f);
+  }
+
+  template <typename Term, typename F>
+  void write_running_minima_back(Term term, F f) {
+    run<true, Min>(term, f);
+  }
+
+  template <typename Term, typename F>
+  void write_running_log_sums(Term term, F f) {
+    run<false, LogSum>(term, f);
+  }
+
+  template <typename Term, typename F>
+  void write_running_log_sums_back(Term term, F f) {
+    run<true, LogSum>(term, f);
+  }
+
   void put(int i, Number value) { row_results[i] = value; }
 
   // Adds to sum i over all rows.
@@ -338,6 +370,25 @@ class FormulaRow {
   struct Product {
     static constexpr double kNone = 1;
     static double join(double left, double right) { return left * right; }
+  };
+
+  struct Max {
+    static constexpr double kNone = -std::numeric_limits<double>::infinity();
+    static double join(double left, double right) { return math::maximum(left, right); }
+  };
+
+  struct Min {
+    static constexpr double kNone = std::numeric_limits<double>::infinity();
+    static double join(double left, double right) { return math::minimum(left, right); }
+  };
+
+  // Of numbers that stand for their exponentials.
+  struct LogSum {
+    static constexpr double kNone = -std::numeric_limits<double>::infinity();
+    static double join(double left, double right) {
+      const double larger = math::maximum(left, right);
+      return std::isfinite(larger) ? larger + std::log1p(std::exp(-std::fabs(left - right))) : larger;
+    }
   };
 
   // A running total is kept in float64: each of its roundings would be part of all that follow.

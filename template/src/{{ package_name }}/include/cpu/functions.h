@@ -217,12 +217,27 @@ inline float log10(float x) {
   return detail::of_any_number(x, parts.exponent * 4.60503845e-06f + near + parts.exponent * 0.301025391f);
 }
 
+// 1 + x = 2^k (1 + m), with 1 + m between 3/4 and 3/2. For small x k is 0, so that m is x; for others only rounding the
+// sum 2^-k x + (2^-k - 1) loses something.
 inline float log1p(float x) {
   const float sum = 1.0f + x;
-  // What rounding the sum has lost.
-  const float lost = choose(std::fabs(x) < 1.0f, x - (sum - 1.0f), 0.0f);
-  const float value = log(sum) + choose(sum > 0.0f, lost / sum, 0.0f);
-  return choose(std::fabs(x) < 1e-4f, x - 0.5f * x * x, value);
+  const uint32_t power = (static_cast<uint32_t>(bits_of(sum)) - 0x3f400000) & 0xff800000;  // k, among bits of 2^k
+  const float scaled = float_of(static_cast<int32_t>(static_cast<uint32_t>(bits_of(x)) - power));
+  const float m = scaled + (0.25f * float_of(static_cast<int32_t>(0x40800000 - power)) - 1.0f);
+  const float k = static_cast<float>(static_cast<int32_t>(power) >> 23);
+  const float p = detail::polynomial(
+      m,
+      0.333334506f,
+      -0.250000954f,
+      0.199908614f,
+      -0.16647312f,
+      0.144783944f,
+      -0.131611943f,
+      0.104630224f,
+      -0.0450748019f);
+  const float near = m - (0.5f * m * m - m * m * m * p);
+  const float value = k * -2.12194440e-4f + near + k * 0.693359375f;
+  return std::copysign(detail::of_any_number(sum, value), x);
 }
 
 inline float expm1(float x) {

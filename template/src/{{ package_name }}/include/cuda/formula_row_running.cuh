@@ -41,6 +41,36 @@ class RowRunningTotals : public RowResults<Kernel, Tensors> {
     run<true, Product>(term, f, std::make_index_sequence<Tensors::kInputs>());
   }
 
+  template <typename Term, typename F>
+  __device__ void write_running_maxima(Term term, F f) {
+    run<false, Max>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_maxima_back(Term term, F f) {
+    run<true, Max>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_minima(Term term, F f) {
+    run<false, Min>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_minima_back(Term term, F f) {
+    run<true, Min>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_log_sums(Term term, F f) {
+    run<false, LogSum>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
+  template <typename Term, typename F>
+  __device__ void write_running_log_sums_back(Term term, F f) {
+    run<true, LogSum>(term, f, std::make_index_sequence<Tensors::kInputs>());
+  }
+
  protected:
   using Access = typename Written::Access;
   using Group = typename Written::Group;
@@ -148,11 +178,8 @@ class RowRunningTotals : public RowResults<Kernel, Tensors> {
     const int64_t first = (int64_t(reductions_) * tensors_.rows.count + (valid_ ? row_ : 0)) * tensors_.parts;
     Partial* const of_parts = static_cast<Partial*>(tensors_.partial) + first;
     const int reduction = reductions_++;
-    const auto across = [&](Number value) {
-      return std::is_same_v<Join, Sum> ? group_.sum(value) : group_.product(value);
-    };
     if (reduction == tensors_.pass) {
-      const Number own = across(total_of_elements());
+      const Number own = Join::across(group_, total_of_elements());
       if (valid_ && group_.rank() == 0) of_parts[part_].first = own;
     }
     if (reduction >= tensors_.pass) return false;
@@ -160,7 +187,7 @@ class RowRunningTotals : public RowResults<Kernel, Tensors> {
     for (int part = begin + group_.rank(); part < end; part += group_.size()) {
       *carry = Join::join(*carry, of_parts[part].first);
     }
-    *carry = across(*carry);
+    *carry = Join::across(group_, *carry);
     return true;
   }
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "functions.cuh"
 #include "thread_group.cuh"
 
 struct Sum {
@@ -14,6 +15,12 @@ struct Sum {
   __device__ static T join(T left, T right) {
     return left + right;
   }
+
+  // Of what each thread of a group has.
+  template <typename Group, typename T>
+  __device__ static T across(Group& group, T value) {
+    return group.sum(value);
+  }
 };
 
 struct Product {
@@ -25,6 +32,66 @@ struct Product {
   template <typename T>
   __device__ static T join(T left, T right) {
     return left * right;
+  }
+
+  template <typename Group, typename T>
+  __device__ static T across(Group& group, T value) {
+    return group.product(value);
+  }
+};
+
+struct Max {
+  template <typename T>
+  __device__ static T none() {
+    return -math::kInfinity<T>;
+  }
+
+  template <typename T>
+  __device__ static T join(T left, T right) {
+    return math::maximum(left, right);
+  }
+
+  template <typename Group, typename T>
+  __device__ static T across(Group& group, T value) {
+    return group.max(value);
+  }
+};
+
+struct Min {
+  template <typename T>
+  __device__ static T none() {
+    return math::kInfinity<T>;
+  }
+
+  template <typename T>
+  __device__ static T join(T left, T right) {
+    return math::minimum(left, right);
+  }
+
+  template <typename Group, typename T>
+  __device__ static T across(Group& group, T value) {
+    return -group.max(-value);
+  }
+};
+
+// Of numbers that stand for their exponentials.
+struct LogSum {
+  template <typename T>
+  __device__ static T none() {
+    return -math::kInfinity<T>;
+  }
+
+  template <typename T>
+  __device__ static T join(T left, T right) {
+    const T larger = math::maximum(left, right);
+    return math::is_infinite(larger) ? larger : larger + math::log1p(math::exp(-math::abs(left - right)));
+  }
+
+  template <typename Group, typename T>
+  __device__ static T across(Group& group, T value) {
+    const T largest = group.max(value);
+    const T sum = group.sum(math::exp(value - largest));
+    return math::is_infinite(largest) ? largest : largest + math::log(sum);
   }
 };
 

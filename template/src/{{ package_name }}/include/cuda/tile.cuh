@@ -239,6 +239,7 @@ auto filled(const Tile<Group, N, kAccesses>& tile, int most, int64_t rows) {
 }
 
 template <typename Tile, typename... Parameters>
-int64_t blocks_that_stay(void (*kernel)(Parameters...), const Tile& tile, int64_t rows, int each, size_t shared) {
-  return persistent_blocks(kernel, tile, rows, each, shared);
+int64_t blocks_that_stay(
+    void (*kernel)(Parameters...), const Tile& tile, int64_t rows, int per_multiprocessor, size_t shared) {
+  return persistent_blocks(kernel, tile, rows, per_multiprocessor, shared);
 }

@@ -42,3 +42,20 @@ void add_to_block(
   }
   add_numbers(numbers, count, sums);
 }
+
+// Adds up rows of sums, `stride` apart, for so many columns: neighbours first, then such pairs, so that rounding errors
+// grow with the logarithm of their number. Overwrites the rows.
+template <typename T>
+CPU_APART CPU_CLONES void add_rows(
+    typename Gradient<T>::Sum* sums, int64_t rows, int64_t stride, int64_t columns, T* result) {
+  for (int64_t step = 1; step < rows; step *= 2) {
+    for (int64_t row = 0; row + step < rows; row += 2 * step) {
+      const auto* const added = sums + (row + step) * stride;
+      auto* const sum = sums + row * stride;
+      CPU_INDEPENDENT
+      for (int64_t i = 0; i < columns; ++i) sum[i] += added[i];
+    }
+  }
+  CPU_INDEPENDENT
+  for (int64_t i = 0; i < columns; ++i) result[i] = static_cast<T>(sums[i]);
+}

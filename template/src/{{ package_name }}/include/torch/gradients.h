@@ -76,6 +76,8 @@ class BroadcastGradients {
       item.partial_rows = blocks_of_rows(shape_.rows().count);
       item.block_sums = empty_contiguous(like_, {item.partial_rows, shape_.rows().n}, type_of_sums<Sum>());
       item.partial = dtypes::mutable_data<Sum>(*item.block_sums);
+      item.sums = empty_contiguous(like_, item.sizes);
+      item.add_blocks = add_blocks<T>;
     }
   }
 
@@ -151,9 +153,8 @@ class BroadcastGradients {
   checks::Tensor result(size_t i) const {
     const Item& item = wanted_[i];
     if (!item.needed) return empty_contiguous(like_, {0});
-    const checks::Tensor result = item.block_sums ? sum_of_blocks(item)
-                                  : item.sums     ? *item.sums
-                                                  : sum_to(*item.values, item.sizes, shape_);
+    if (item.add_blocks) item.add_blocks(item, shape_.rows().n, *item.sums);
+    const checks::Tensor result = item.sums ? *item.sums : sum_to(*item.values, item.sizes, shape_);
     return item.sizes == item.shape ? result : torch::stable::view(result, item.shape);
   }
 
@@ -166,6 +167,7 @@ class BroadcastGradients {
     std::optional<checks::Tensor> block_sums;    // of a row for each block
     void* partial = nullptr;
     int64_t partial_rows = 0;
+    void (*add_blocks)(const Item&, int64_t columns, const checks::Tensor& sums) = nullptr;
   };
 
   template <typename Sum>
@@ -173,10 +175,18 @@ class BroadcastGradients {
     return sizeof(Sum) == 8 ? ScalarType::Double : ScalarType::Float;
   }
 
-  checks::Tensor sum_of_blocks(const Item& item) const {
-    const checks::Tensor sums = torch::stable::view(torch::stable::sum(*item.block_sums, {{0}}, true), item.sizes);
-    checks::Tensor result = empty_contiguous(like_, item.sizes);
-    return torch::stable::copy_(result, sums);
+  // By the kernel's own loop: four calls of PyTorch's operators take longer than a small gradient.
+  template <typename T>
+  static void add_blocks(const Item& item, int64_t columns, const checks::Tensor& result) {
+    constexpr int64_t kColumns = 512, kAdded = 1 << 15;  // of a task, and what is worth a thread of its own
+    using Sum = typename Gradient<T>::Sum;
+    Sum* const sums = static_cast<Sum*>(item.partial);
+    T* const values = dtypes::mutable_data<T>(result);
+    const int64_t grain = std::max<int64_t>(1, kAdded / (kColumns * item.partial_rows));
+    torch::stable::parallel_for(0, (columns + kColumns - 1) / kColumns, grain, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * kColumns, count = std::min(end * kColumns, columns) - first;
+      add_rows(sums + first, item.partial_rows, columns, count, values + first);
+    });
   }
 
   // Room for a gradient of all rows.

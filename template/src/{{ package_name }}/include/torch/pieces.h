@@ -42,17 +42,37 @@ void for_each_piece(const Rows& rows, int64_t elements, const F& f) {
   torch::stable::parallel_for(0, blocks_of_rows(rows.count) * pieces, grain, call);
 }
 
+// How many bytes ahead a core asks memory for the elements of a tensor. Of several tensors at once CPUs by themselves
+// ask so late that the loops wait.
+constexpr uintptr_t kAhead = 3072;
+
+// Asks for elements that lie that far ahead, to read them or to write them. Beyond the last nothing is there, which is
+// no fault.
+template <bool kWrites, typename T>
+void prefetch(const T* elements, int64_t count) {
+  constexpr int64_t kLine = 64;
+  const uintptr_t ahead = reinterpret_cast<uintptr_t>(elements) + kAhead;
+  for (int64_t i = 0; i < count * static_cast<int64_t>(sizeof(T)); i += kLine) {
+    __builtin_prefetch(reinterpret_cast<const void*>(ahead + i), kWrites, 3);
+  }
+}
+
 // Elements of a row, from `first` on, as numbers.
 template <typename T>
 const typename Numbers<T>::Number* load(
     Numbers<T>& buffer, const Operand<T>& operand, const RowIndex& index, int64_t first, int64_t count) {
-  return buffer.load_once(operand.row(index) + first * operand.step, operand.step, count);
+  const T* const elements = operand.row(index) + first * operand.step;
+  if (operand.step == 1) prefetch<false>(elements, count);
+  return buffer.load_once(elements, operand.step, count);
 }
 
 // Where the element `first` of a row of results is; null where `results` is, which nobody needs.
 template <typename T>
 T* row_of(T* results, const Rows& rows, int64_t row, int64_t first) {
-  return results ? results + row * rows.n + first : nullptr;
+  if (!results) return nullptr;
+  T* const elements = results + row * rows.n + first;
+  prefetch<true>(elements, kTile);
+  return elements;
 }
 
 // Where to write the numbers of a piece of a part: to its elements, if they lie one after the other.
