@@ -162,13 +162,19 @@ class RowResults : public RowReductions<Kernel, Tensors> {
       take(access, k, numbers, results);
     };
     each_of_last_pass(compute, [&](int access, Index first, auto size) {
-      if constexpr (Kernel::kSummed != 0 && size == N) sums_.add(tensors_, access, results.terms);
-      if constexpr (Kernel::kApart) {
-        store_own(access, results);
-      } else {
-        store_results<size>(first, results);
-      }
+      this->template store_access<size>(access, first, results);
     });
+  }
+
+  // Writes the results of an access of kSize elements, and adds them to sums over the rows.
+  template <int kSize>
+  __device__ void store_access(int access, Index first, const Results& results) {
+    if constexpr (Kernel::kSummed != 0 && kSize == N) sums_.add(tensors_, access, results.terms);
+    if constexpr (Kernel::kApart) {
+      store_own(access, results);
+    } else {
+      store_results<kSize>(first, results);
+    }
   }
 
   // Writes the results of an element of a row that lies apart.
