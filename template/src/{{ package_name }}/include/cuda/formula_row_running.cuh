@@ -92,7 +92,6 @@ class RowRunningTotals : public RowResults<Kernel, Tensors> {
   using Written::reductions_;
   using Written::row_;
   using Written::start_;
-  using Written::store_results;
   using Written::sums_;
   using Written::take;
   using Written::tensors_;
@@ -237,7 +236,7 @@ class RowRunningTotals : public RowResults<Kernel, Tensors> {
       take(access, k, numbers, results);
     }
     if constexpr (Kernel::kSummed != 0) sums_.add(tensors_, access, results.terms);
-    store_results<N>(first, results);
+    this->template store_results<N>(first, results);
   }
 
   template <typename F, size_t... kOutputs, typename... Values>
