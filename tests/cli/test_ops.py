@@ -449,6 +449,14 @@ def test_without_torch_a_function_has_no_kernels_and_a_skeleton_is_to_be_asked_f
     assert run("add-op", "gate", "--recipe", "blank", "--from", f"{functions(tmp_path)}:gate").code == 0
 
 
+@pytest.mark.parametrize("shapes", ["x, up: M N -> N", "x, up: M N -> M N, M", "x, up: M N -> M N int64"])
+def test_wrong_shapes_are_refused_before_anything_is_traced(project, run, tmp_path, monkeypatch, shapes):
+    monkeypatch.setattr("kernelgen.lab.new_op.kernels.trace", lambda *_: pytest.fail("it was traced"))
+    refused = run("add-op", "gate", "--from", f"{functions(tmp_path)}:gate", "--shapes", shapes)
+    assert refused.code == 2
+    assert "returns" in refused.err
+
+
 def test_shapes_are_held_against_the_function(project, run, tmp_path):
     spec = f"{functions(tmp_path)}:products"
     blank = ("--recipe", "blank", "--from", spec)

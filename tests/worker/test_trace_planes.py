@@ -8,7 +8,8 @@ from kernelgen.scaffold.formula.entry import kernels  # noqa: E402
 from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
 from kernelgen.worker.trace.later_sums import later_sum  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
-from tests.worker.test_trace import ROWS, refusal_of_shapes, trace, trace_text  # noqa: E402
+from tests.worker.test_trace import ROWS, trace, trace_text  # noqa: E402
+from tests.worker.test_trace_shapes import refusal_of_shapes  # noqa: E402
 
 PAIR = "x: Tensor, s: Tensor"
 
