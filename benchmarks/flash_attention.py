@@ -55,7 +55,11 @@ def flash_attn_4() -> dict[str, Callable[..., Any]]:
     except ImportError:
         return {}
 
-    def attention(q: Any, k: Any, v: Any, causal: bool, deterministic: bool, scale: float | None = None) -> Any:
+    def attention(
+        q: Any, k: Any, v: Any, causal: bool, deterministic: bool, scale: float | None = None, *options: Any
+    ) -> Any:
+        if options:
+            raise NotImplementedError("it is called without a window, a softcap, sinks and LSE")
         result = flash_attn_func(q, k, v, causal=causal, softmax_scale=scale)
         return result[0] if isinstance(result, tuple) else result
 

@@ -127,6 +127,19 @@ def compiled(results: dict[str, Any]) -> list[str]:
     return lines
 
 
+def left_out(rows: list[dict[str, Any]]) -> list[str]:
+    """The peers that could not run, of which cases, and why."""
+    cases: dict[tuple[str, str], dict[str, None]] = {}
+    for row in rows:
+        for name, why in row["left_out"].items():
+            cases.setdefault((name, why.removeprefix("NotImplementedError: ").rstrip(".")), {})[row["case"]] = None
+    names: dict[tuple[str, str], list[str]] = {}
+    for (name, why), of in cases.items():
+        names.setdefault(("; ".join(of) if len(of) <= 3 else f"{len(of)} cases", why), []).append(name)
+    lines = [f"- Left out of {of}: {', '.join(peers)} ({why})." for (of, why), peers in names.items()]
+    return [*lines, ""] if lines else []
+
+
 def part(results: dict[str, Any]) -> list[str]:
     environment, ceilings = results["environment"], results["ceilings"]
     gpu = environment["gpu"]
@@ -141,8 +154,7 @@ def part(results: dict[str, Any]) -> list[str]:
     for op in dict.fromkeys(row["op"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["op"] == op]
         lines += [f"### {op}", "", *table(rows, ceilings), ""]
-        left_out = {name: why for row in rows for name, why in row["left_out"].items()}
-        lines += [f"{name} was left out: {why}." for name, why in left_out.items()] + [""] * bool(left_out)
+        lines += left_out(rows)
     if results["compile_seconds"]:
         lines += ["### Compiling", "", *compiled(results), ""]
     return lines

@@ -1,6 +1,7 @@
 """Finds the Python that a project is built and run with: one with torch, which kernelgen's may lack."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,17 +12,19 @@ from kernelgen.errors import KernelgenError, UsageError
 
 
 def find_python(root: Path, chosen: Path | None = None) -> Path:
-    """The Python of the project at `root`: `chosen`, or the one of the active environment, of the nearest .venv,
-    kernelgen's own if it has torch, or that of the active conda environment if that has.
+    """The Python of the project at `root`: `chosen`, a path or a command such as python3.12, or the one of the active
+    environment, of the nearest .venv, kernelgen's own if it has torch, or that of the active conda environment if that
+    has.
 
     Raises:
         UsageError: `chosen` is not there.
         KernelgenError: there is none; the message holds the commands that make one.
     """
     if chosen is not None:
-        if not chosen.is_file():
-            raise UsageError(f"There is no Python at {chosen}.")
-        return Path(os.path.abspath(chosen))
+        path = chosen if chosen.is_file() else shutil.which(chosen)  # which() takes a path as it is.
+        if not path:
+            raise UsageError(f"There is no Python at {chosen}, nor a command of that name.")
+        return Path(os.path.abspath(path))
     for environment in _environments(root):
         if python := _inside(environment):
             return python

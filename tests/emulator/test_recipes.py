@@ -50,6 +50,7 @@ ROWS = [
     *((37, 24, 80), (9, 1021, 80), (8, 2048, 80), (27, 1100, 80)),
     *((16, 256, 80), (19, 256, 80), (8, 1024, 80), (9, 1024, 80)),
     *((8, 9000, 90), (8, 9001, 90), (2, 20_000, 90), (2, 20_000, 80)),
+    *((45, 320, 90), (1, 9000, 90)),  # Three accesses of two rows a thread; a row's gradient in a cluster.
     *((100, 33, 90), (19, 1027, 90), (1, 700, 90), (4, 20_001, 80), (2, 66_001, 90), (30, 511, 90)),
 ]
 # Elements by which tensors start past a multiple of 16 bytes, and from a row's end to the next row.

@@ -33,6 +33,15 @@ def test_the_nearest_environment_wins(tmp_path, monkeypatch):
     assert find_python(project, own) == own
 
 
+def test_a_command_is_looked_up(tmp_path, monkeypatch):
+    python = environment(tmp_path)
+    python.rename(python.with_name("python3.99"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert find_python(tmp_path, Path("python3.99")) == tmp_path / "bin/python3.99"
+    with pytest.raises(UsageError, match=r"no Python at python3\.98, nor a command of that name"):
+        find_python(tmp_path, Path("python3.98"))
+
+
 def test_a_conda_environment_is_taken_if_it_has_torch(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(toolchain, "find_spec", lambda _: None)

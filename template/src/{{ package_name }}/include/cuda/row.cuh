@@ -25,6 +25,10 @@ constexpr bool kFitsWidened = kAccesses * N * sizeof(accumulate_t<T>) <= 128;
 template <int kAccesses>
 constexpr bool kHasFullRows = kAccesses > 0 && kAccesses <= 4;
 
+// Whether a thread has the registers to hold a parameter beside its part of a row.
+template <int N, int kAccesses>
+constexpr bool kHoldsParameter = N > 1 && kAccesses > 0 && kAccesses <= 4;
+
 // A thread's part of a row, held in registers: at most kAccesses accesses of N elements, where neighbouring threads
 // access neighbouring memory. In a full row each thread has all kAccesses, so there are no bounds checks.
 template <typename Group, typename T, int N, int kAccesses, bool kFull = false>
@@ -39,6 +43,22 @@ class RowFragment {
     }
   }
 
+  // The same accesses of a parameter that all rows share, such as a weight: every element is `otherwise` where it is
+  // null. Loaded beside the row, it is there once the row is reduced; loaded after that, a thread would wait for memory
+  // twice.
+  __device__ RowFragment(const RowFragment& row, const T* parameter, float otherwise)
+      : first_(row.first_), left_(row.left_) {
+    Vector<T, N> all;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      all[k] = static_cast<T>(otherwise);
+    }
+#pragma unroll
+    for (int access = 0; access < kAccesses; ++access) {
+      held_[access] = load_evict_last<N>(parameter, index(access), parameter && has(access), all);
+    }
+  }
+
   // Calls f(i, values) for each access: `values` are elements N * i to N * i + N - 1 of the row, widened.
   template <typename F>
   __device__ void each(F f) {
@@ -46,6 +66,16 @@ class RowFragment {
     for (int access = 0; access < kAccesses; ++access) {
       if constexpr (!kFitsWidened<T, N, kAccesses>) forget_conversions(held_[access]);
       if (has(access)) f(index(access), widen(held_[access]));
+    }
+  }
+
+  // The same with a parameter's: calls f(i, values, of_parameter).
+  template <typename F>
+  __device__ void each_with(const RowFragment& parameter, F f) {
+#pragma unroll
+    for (int access = 0; access < kAccesses; ++access) {
+      if constexpr (!kFitsWidened<T, N, kAccesses>) forget_conversions(held_[access]);
+      if (has(access)) f(index(access), widen(held_[access]), widen(parameter.held_[access]));
     }
   }
 

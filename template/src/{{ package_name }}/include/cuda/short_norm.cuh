@@ -1,6 +1,6 @@
 // The forward of a normalisation of short rows, such as heads, that start at multiples of 16 bytes. A few lanes of a
-// warp share a row, no more than it takes: a thread has four accesses, of one row or, where rows are very short, of two
-// or four. As many loads are in flight as for long rows, and few shuffles add up a row. The mathematics is the op's; it
+// warp share a row, no more than it takes: a thread has four accesses of one row or, where rows are very short, of two
+// or four; or six of two rows. As many loads are in flight as for long rows, and few shuffles add up a row. The mathematics is the op's; it
 // gives functions of a single element and of the number of its row among the thread's.
 
 #pragma once
@@ -21,7 +21,9 @@
 
 constexpr int kShortThreads = 128;  // Of a block.
 constexpr int kShortBlocks = 6;     // That a multiprocessor has registers for.
-constexpr int kShortAccesses = 4;   // Of a thread.
+
+// The rows of a thread that has `held` accesses of each: it has four accesses, or six.
+constexpr int rows_of_short_thread(int held) { return (4 + held - 1) / held; }
 
 // A thread's accesses of short rows: kHeld of each of kRows rows, in registers. Two to the power of `lane_bits` lanes
 // share a row.
@@ -29,7 +31,7 @@ template <typename T, int kHeld>
 class ShortNormRows {
  public:
   using Sum = accumulate_t<T>;
-  static constexpr int N = kVectorLength<T>, kRows = kShortAccesses / kHeld;
+  static constexpr int N = kVectorLength<T>, kRows = rows_of_short_thread(kHeld);
   using Numbers = Vector<Sum, kRows>;  // A number of each row.
 
   // Loads the input and the parameters, and adds the residual.
@@ -154,9 +156,13 @@ cudaError_t visit_short(int64_t rows, int64_t vectors, const Visit& visit) {
   const auto visit_held = [&](auto held) {
     int lane_bits = 0;
     while (int64_t(held) << lane_bits < vectors) ++lane_bits;
-    const int64_t rows_of_block = int64_t(kShortThreads >> lane_bits) * (kShortAccesses / held);
+    const int64_t rows_of_block = int64_t(kShortThreads >> lane_bits) * rows_of_short_thread(held);
     return visit(held, Grid{dim3(kShortThreads), (rows + rows_of_block - 1) / rows_of_block}, lane_bits);
   };
+  // Three rather than four that the same lanes would have in part.
+  if ((vectors > 16 && vectors <= 24) || (vectors > 32 && vectors <= 48)) {
+    return visit_held(std::integral_constant<int, 3>());
+  }
   if (vectors > 16) return visit_held(std::integral_constant<int, 4>());
   if (vectors > 8) return visit_held(std::integral_constant<int, 2>());
   return visit_held(std::integral_constant<int, 1>());

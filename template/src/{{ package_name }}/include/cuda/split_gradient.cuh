@@ -192,14 +192,15 @@ struct SplitGrid {
   int64_t strips = 0;  // The blocks that have strips: whole clusters.
 };
 
-// A cluster has a row where a block's threads would have more than a vector each, as long as multiprocessors are free.
+// A cluster has a row where a block's threads would have more than two vectors each, as long as multiprocessors are free:
+// then its threads have one. Blocks that wait for each other take longer than a second vector.
 template <typename T>
 SplitGrid split_grid(const GradientTensors<T>& tensors) {
   constexpr int kMaxCluster = 8, kLeastThreads = 128;
   const int64_t vectors = tensors.n / kVectorLength<T>, rows = tensors.rows;
   SplitGrid split;
   int& cluster = split.grid.cluster;
-  if (attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
+  if (vectors > 2 * kSplitThreads && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
     const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
     while (cluster < kMaxCluster && 2 * cluster * rows <= multiprocessors && vectors > cluster * kSplitThreads) {
       cluster *= 2;
