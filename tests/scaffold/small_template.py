@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernelgen.scaffold.render import parse_yaml
 from tests.conftest import ROOT, commit_all, git
 
 ANSWERS = "{{ _copier_conf.answers_file }}.jinja"
@@ -127,3 +128,8 @@ def newer(source: Path, changes: dict[str, str | None] | None = None, tag: str |
 
 def newer_everywhere(source: Path, tag: str = "v2.0") -> None:
     newer(source, {path: edited(text, 2, "newer") for path, text in first().items() if text.count("\n") > 20}, tag)
+
+
+def recorded(project: Path) -> dict[str, dict]:
+    """The entries of a project's ops, by name."""
+    return {op["name"]: op for op in parse_yaml((project / ANSWERS_FILE).read_bytes())["ops"]}
