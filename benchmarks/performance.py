@@ -1,9 +1,10 @@
-"""Writes docs/performance.md and the figures in README.md and docs/serving.md:
+"""Writes docs/performance.md and the figures in README.md, docs/fp8.md and docs/serving.md:
 `python benchmarks/performance.py [--check]`.
 
 They come from results/kernels-*.json, which the README.md of this folder describes; README's table of functions comes
-from results/from_functions.json and results/from_functions_cpu.json, and the tables of docs/serving.md from
-results/serving_h100.json. `--check` writes nothing, and fails if a file differs from what the results give.
+from results/from_functions.json and results/from_functions_cpu.json, the tables of docs/serving.md from
+results/serving_h100.json, and those of docs/fp8.md from results/kernels-fp8.json and results/fp8_block_h100.json.
+`--check` writes nothing, and fails if a file differs from what the results give.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+import fp8_page
 import gpus
 import serving_page
 import summary
@@ -23,6 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "performance.md"
 README = REPOSITORY / "README.md"
 SERVING = REPOSITORY / "docs" / "serving.md"
+FP8 = REPOSITORY / "docs" / "fp8.md"
 FIGURES = re.compile(r"(?<=<!-- figures of benchmarks/performance.py -->\n).*?(?=<!-- end of figures -->)", re.S)
 
 FUNCTIONS = re.compile(r"(?<=<!-- functions of benchmarks/performance.py -->\n).*?(?=<!-- end of functions -->)", re.S)
@@ -249,6 +252,11 @@ def serving() -> str:
     return marked(SERVING, {FIGURES: "\n".join(["", *serving_page.tables()])})
 
 
+def fp8() -> str:
+    """docs/fp8.md with the tables of fp8_page.py between its marks."""
+    return marked(FP8, {FIGURES: "\n".join(["", *fp8_page.tables()])})
+
+
 def marked(file: Path, parts: dict[re.Pattern[str], str]) -> str:
     """The text of a file with these parts between its marks."""
     text = file.read_text()
@@ -303,7 +311,7 @@ def _least(*groups: list[float]) -> str:
 
 def main() -> int:
     all_results = summary.load()
-    written = {PAGE: page(all_results), README: readme(all_results), SERVING: serving()}
+    written = {PAGE: page(all_results), README: readme(all_results), SERVING: serving(), FP8: fp8()}
     if "--check" in sys.argv[1:]:
         stale = [file for file, text in written.items() if file.read_text() != text]
         for file in stale:
