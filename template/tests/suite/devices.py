@@ -57,9 +57,10 @@ class DeviceTests(OpUnderTest):
             torch.testing.assert_close(ours.cpu(), theirs.cpu())
 
     def test_cuda_graph(self, gpu: str) -> None:
-        """Captured once, forward and backward; replayed on other inputs."""
+        """Captured once, with the gradient if that can be captured; replayed on other inputs."""
         self.need("CUDA graphs")
-        args = self.typical(gpu)
+        gradient = self.gradient and "CUDA graphs of the gradient" not in self.lacks
+        args = self.typical(gpu, requires_grad=gradient)
         cotangents = [random_like(out) for out in tensors(self.op(*args))]
         side = torch.cuda.Stream(gpu)
         side.wait_stream(torch.cuda.current_stream())
@@ -70,7 +71,7 @@ class DeviceTests(OpUnderTest):
         with torch.cuda.graph(graph):
             outputs, grads = evaluate(self.op, args, cotangents)
         for _ in range(2):
-            other = self.typical(gpu)
+            other = self.typical(gpu, requires_grad=gradient)
             with torch.no_grad():
                 for target, source in zip(tensors(args), tensors(other), strict=True):
                     target.copy_(source)

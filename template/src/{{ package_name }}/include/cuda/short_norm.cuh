@@ -1,7 +1,7 @@
 // The forward of a normalisation of short rows, such as heads, that start at multiples of 16 bytes. A few lanes of a
 // warp share a row, no more than it takes: a thread has four accesses of one row or, where rows are very short, of two
-// or four; or six of two rows. As many loads are in flight as for long rows, and few shuffles add up a row. The mathematics is the op's; it
-// gives functions of a single element and of the number of its row among the thread's.
+// or four; or six of two rows. As many loads are in flight as for long rows, and few shuffles add up a row. The
+// mathematics is the op's; it gives functions of a single element and of the number of its row among the thread's.
 
 #pragma once
 
@@ -23,7 +23,9 @@ constexpr int kShortThreads = 128;  // Of a block.
 constexpr int kShortBlocks = 6;     // That a multiprocessor has registers for.
 
 // The rows of a thread that has `held` accesses of each: it has four accesses, or six.
-constexpr int rows_of_short_thread(int held) { return (4 + held - 1) / held; }
+constexpr int rows_of_short_thread(int held) {
+  return (4 + held - 1) / held;
+}
 
 // A thread's accesses of short rows: kHeld of each of kRows rows, in registers. Two to the power of `lane_bits` lanes
 // share a row.

@@ -192,8 +192,8 @@ struct SplitGrid {
   int64_t strips = 0;  // The blocks that have strips: whole clusters.
 };
 
-// A cluster has a row where a block's threads would have more than two vectors each, as long as multiprocessors are free:
-// then its threads have one. Blocks that wait for each other take longer than a second vector.
+// A cluster has a row where a block's threads would have more than two vectors each, as long as multiprocessors are
+// free: then its threads have one. Blocks that wait for each other take longer than a second vector.
 template <typename T>
 SplitGrid split_grid(const GradientTensors<T>& tensors) {
   constexpr int kMaxCluster = 8, kLeastThreads = 128;
