@@ -15,6 +15,7 @@ import json
 import os
 import pickle
 import shutil
+import site
 import struct
 import sys
 import tempfile
@@ -39,6 +40,8 @@ def main(fd: int, arena_fd: int, scratch: str) -> None:
     end_with_parent()
     if scratch:
         confine(Path(scratch))
+        if sys.flags.no_site:  # Which was left to be done now: it runs what the project has put beside torch.
+            site.main()
     _Host(Connection(fd), arena_fd).serve()
 
 
