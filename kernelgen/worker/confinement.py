@@ -1,9 +1,9 @@
 """What the process of an op may not do, where Linux can refuse it.
 
 It has no capabilities. By Landlock (https://docs.kernel.org/userspace-api/landlock.html) it writes to its scratch
-folder, to a cache of its own, to devices other than terminals, where verdicts are shown, and to what /proc has of itself
-alone, and neither sends signals to processes outside nor reads or writes their memory. The user's caches are none that it may write to: the judge, the peers, another
-version of the op and later builds read those.
+folder, to a cache of its own, to devices but for terminals, where verdicts are shown, and to what /proc has of itself
+alone, and neither sends signals to processes outside nor reads or writes their memory. The user's caches are none that
+it may write to: the judge, the peers, another version of the op and later builds read those.
 """
 
 import ctypes

@@ -80,6 +80,14 @@ FAULTS = [
 ]
 
 
+def test_no_store_leaves_the_tensors_once_a_fault_is_known(kernels):
+    """What nobody has written is read, and is the index of a store, before the next barrier ends the kernel."""
+    out = torch.zeros(128)
+    with pytest.raises(EmulatorError, match="reads 2 bytes that nobody has written: element 64 of shared variable"):
+        kernels("run_half_words", NUMBERS.clone(), out, 3)
+    assert not out[64:].any()
+
+
 @pytest.mark.parametrize("name, fault, report", FAULTS, ids=[f"{name}-{fault}" for name, fault, _ in FAULTS])
 def test_every_schedule_names_a_fault(kernels, name, fault, report):
     for outcome in outcomes(kernels, name, fault):
