@@ -23,7 +23,7 @@ _PATH_BENEATH = 1
 _WRITES = {1: 1 << 1 | sum(1 << bit for bit in range(4, 13)), 2: 1 << 13, 3: 1 << 14}
 _WRITES_OF_FILES = 1 << 1 | 1 << 14  # Of these, what a rule for a single file may allow.
 _SIGNALS, _SIGNALS_ABI = 2, 6
-_TERMINALS = re.compile(r"(console|ptmx|pts|tty|vcs)")
+_TERMINALS = re.compile(r"(console|kmsg|ptmx|pts|tty|vcs)")
 # Where libraries keep the kernels that they compile, by the variables that they look at, in the op's own cache. It lies
 # in the project, so that each version of an op, checked out aside, has another.
 _CACHE = Path("build") / "op-cache"
@@ -58,11 +58,12 @@ def confine(scratch: Path) -> None:
 
 
 def _devices() -> list[Path]:
-    """The devices that are no terminals; all where those of a GPU are made when it is first used."""
+    """The devices that are no terminals and no disks; all where those of a GPU are made when it is first used."""
     folder = Path("/dev")
     if Path("/proc/driver/nvidia").exists() and not (folder / "nvidia-uvm").exists():
         return [folder]
-    return [path for path in folder.iterdir() if not path.is_symlink() and not _TERMINALS.match(path.name)]
+    others = (path for path in folder.iterdir() if not _TERMINALS.match(path.name))
+    return [path for path in others if not path.is_symlink() and not path.is_block_device()]
 
 
 def _own_cache(scratch: Path) -> Path:
