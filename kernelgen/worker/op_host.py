@@ -15,7 +15,6 @@ import json
 import os
 import pickle
 import shutil
-import site
 import struct
 import sys
 import tempfile
@@ -40,8 +39,8 @@ def main(fd: int, arena_fd: int, scratch: str) -> None:
     end_with_parent()
     if scratch:
         confine(Path(scratch))
-        if sys.flags.no_site:  # Which was left to be done now: it runs what the project has put beside torch.
-            site.main()
+        if sys.flags.no_site:  # Confined, Python starts again, with what the project has put beside torch.
+            os.execv(sys.executable, [word for word in sys.orig_argv if word != "-S"])
     _Host(Connection(fd), arena_fd).serve()
 
 

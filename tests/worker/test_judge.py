@@ -392,13 +392,13 @@ def test_an_op_writes_to_no_cache_that_others_read_and_to_no_other_process(tmp_p
 @pytest.mark.usefixtures("cold_start")
 def test_what_a_project_has_python_run_when_it_starts_is_confined(tmp_path):
     """Such as a `sitecustomize` in `src`, which an editable install puts beside torch."""
-    edits = "import os, pathlib\nfor folder in ('.', os.environ['TMPDIR']):\n    try:\n        "
-    edits += "pathlib.Path(folder, 'edited').touch()\n    except OSError:\n        pass\n"
+    edits = "import os, pathlib, sys\nfor folder in ('.', os.environ['TMPDIR']):\n    try:\n        "
+    edits += "pathlib.Path(folder, 'edited').write_text(str(sys.flags))\n    except OSError:\n        pass\n"
     (tmp_path / "sitecustomize.py").write_text(edits)
     process = OpProcess(tmp_path, CpuArena(), confined=True, variables={"PYTHONPATH": str(tmp_path)})
     try:
         process.ask("arm", function="", indices=[], backward=False, graphs=False)
-        assert (Path(process._scratch) / "edited").exists()
+        assert "no_site=0" in (Path(process._scratch) / "edited").read_text()  # Python is the one that a user starts.
         assert not (tmp_path / "edited").exists()
     finally:
         process.close()

@@ -32,8 +32,8 @@ from kernelgen.worker.judge.errors import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.scheduling import scheduling
 from kernelgen.worker.judge.stopping import cpu_seconds, that_come_to_a_stop, times_at_rest, told_to_stop
 
-# kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes. `-S` has
-# `main` confine the process before Python imports a `sitecustomize`, which may be the project's.
+# kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes. With
+# `-S` `main` confines the process and starts Python again, without: a `sitecustomize` may be the project's.
 _BOOT = (
     "import sys; sys.path[0] = sys.argv[1]; import kernelgen; sys.path[0] = 'src'; "
     "from kernelgen.worker.op_host import main; main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
