@@ -64,6 +64,7 @@ FAULTS = [
     ("doubled", 6, r"reads 16 bytes at 12 bytes past the end of x|reads 4 bytes at 12 bytes past the end of x"),
     ("doubled", 7, rf"writes 16 bytes past the end of {OUTPUT}: element 15"),
     ("doubled", 8, rf"writes 20 bytes past the end of {OUTPUT}: element 15"),
+    ("doubled", 10, rf"cudaMemset of 64 bytes goes 4 bytes past the end of {OUTPUT}"),
     ("through_a_temporary", 1, r"4 bytes that nobody has written: element \[7\] of temporary \(float32 \[20\]\)"),
     ("through_a_temporary", 2, r"that nobody has written: element \[12\] of temporary"),
     ("through_a_temporary", 3, r"that nobody has written: element \[16\] of temporary"),

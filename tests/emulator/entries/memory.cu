@@ -115,6 +115,7 @@ extern "C" cudaError_t run_doubled(float* in, float* out, int64_t fault) {
   emulator::begin_call("test");
   note("x", in, {kRows, kColumns}, {kPitch, 1}, kRows * kPitch * 4, true);
   note("output", out, {kRows, kColumns}, {kColumns, 1}, kRows * kColumns * 4, false);
+  if (fault == 10) cudaMemsetAsync(out, 0, kThreads, nullptr);
   doubled<<<1, kThreads, 0, nullptr>>>({in, out, nullptr}, fault);
   return cudaGetLastError();
 }
