@@ -61,14 +61,14 @@ def _write_files(repository: Path, commit: str, folder: Path) -> None:
     # Links come last, so that no file is written through them.
     files.sort(key=lambda file: file[0] == _LINK)
     for begin in range(0, len(files), _AT_ONCE):
-        some = files[begin : begin + _AT_ONCE]
-        names = b"".join(blob + b"\n" for _, blob, _ in some)
-        contents, at = git(repository, *_AS_COMMITTED, "cat-file", "--batch", stdin=names), 0
-        for mode, _, path in some:
-            start = contents.index(b"\n", at) + 1  # After the blob's name, "blob" and its size.
-            size = int(contents[at:start].split()[-1])
+        batch = files[begin : begin + _AT_ONCE]
+        names = b"".join(blob + b"\n" for _, blob, _ in batch)
+        contents, place = git(repository, *_AS_COMMITTED, "cat-file", "--batch", stdin=names), 0
+        for mode, _, path in batch:
+            start = contents.index(b"\n", place) + 1  # After the blob's name, "blob" and its size.
+            size = int(contents[place:start].split()[-1])
             _write(folder, path, mode, contents[start : start + size])
-            at = start + size + 1
+            place = start + size + 1
 
 
 def _write(folder: Path, path: str, mode: bytes, content: bytes) -> None:

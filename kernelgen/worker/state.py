@@ -19,8 +19,8 @@ _SYSTEM = ctypes.CDLL(None)
 
 def rounding() -> list[bool]:
     """How the processor rounds a number up, down, and a negative one: all false is to the nearest."""
-    one, little = torch.ones(()), 1e-10
-    return [bool(one + little > 1), bool(one - little < 1), bool(-one + little > -1)]
+    unit, little = torch.ones(()), 1e-10
+    return [bool(unit + little > 1), bool(unit - little < 1), bool(-unit + little > -1)]
 
 
 def round_to_nearest(before: object = None) -> None:
