@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.lab import results, statistics, worker_process
+from kernelgen.lab.evidence import set_variables
 from kernelgen.lab.results import Results
 from kernelgen.lab.selection import Selection
 from kernelgen.lab.steady import steady_variables
@@ -48,6 +49,8 @@ class BenchRun:
         kind = facts.pop("event")
         if kind in ("environment", "ceilings"):
             self.results[kind] = facts
+            notes = self.results["notes"]
+            notes += [note for note in set_variables(facts) if kind == "environment" and note not in notes]
         elif kind == "case":
             self.samples.append(facts)
         elif kind in ("failed", "lost"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.lab.compare import Comparison, Thresholds
-from kernelgen.lab.evidence import interleaved, software
+from kernelgen.lab.evidence import interleaved, set_variables, software
 from kernelgen.lab.pair import Pair
 from kernelgen.lab.paired_measurement import PairedMeasurement
 from kernelgen.lab.selection import Selection
@@ -149,7 +149,7 @@ def compare(
         show=show,
     )
     comparison = measurement.compare()
-    comparison.notes = [*revisions.changes, *comparison.notes]
+    comparison.notes = [*revisions.changes, *set_variables(measurement.environment), *comparison.notes]
     comparison.evidence = [
         software(measurement.environment),
         *interleaved(measurement.measured, measurement.schedule, measurement.pairs),

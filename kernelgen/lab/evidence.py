@@ -1,10 +1,17 @@
 """What the verdicts of a comparison rest on: the software, and how the versions were measured, in sentences."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelgen.lab import results
 from kernelgen.lab.pair import PairedResult, Schedule
+from kernelgen.lab.steady import STEADY
+
+# Variables that say where something is, which GPU is used, or what is built and told.
+_OF_NO_SPEED = re.compile(
+    r"CUDA_(HOME|PATH|VERSION|VISIBLE_DEVICES|CACHE_PATH)|(TORCH|TRITON)\w*_(HOME|DIR|LIST|LEVEL)"
+)
 
 
 def software(environment: Mapping[str, Any]) -> str:
@@ -14,6 +21,17 @@ def software(environment: Mapping[str, Any]) -> str:
     facts |= {"torch": environment.get("torch"), "Python": environment.get("python")}
     known = [f"{name} {value}" for name, value in facts.items() if value]
     return f"{', '.join([results.machine(environment), *known])}."
+
+
+def set_variables(environment: Mapping[str, Any]) -> list[str]:
+    """A sentence if somebody has set variables that make libraries faster or slower, an op's or its peers'."""
+    variables = environment.get("variables", {})
+    others = [
+        f"{name}={value}"
+        for name, value in variables.items()
+        if STEADY.get(name, "").lower() != value.lower() and not _OF_NO_SPEED.fullmatch(name)
+    ]
+    return [f"These variables are set, and change what is measured: {', '.join(others)}."] if others else []
 
 
 def interleaved(measured: Sequence[PairedResult], schedule: Schedule, pairs: int) -> list[str]:

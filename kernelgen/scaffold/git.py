@@ -28,17 +28,13 @@ class GitError(KernelgenError):
     """git is not installed, or failed."""
 
 
-def git(
-    folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False, index: Path | None = None
-) -> bytes:
+def git(folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False) -> bytes:
     """The output of `git -C folder arguments…`, without the user's hooks; if `neutral`, without any settings of theirs.
-
-    `index` takes the place of the repository's own.
 
     Raises:
         GitError: git is not installed, or it failed; the message is its own first line.
     """
-    done = run(folder, *arguments, stdin=stdin, neutral=neutral, index=index)
+    done = run(folder, *arguments, stdin=stdin, neutral=neutral)
     if done.returncode:
         messages = done.stderr.decode(errors="replace").strip().splitlines()
         message = messages[0] if messages else f"git {arguments[0]} failed."
@@ -49,7 +45,7 @@ def git(
 
 
 def run(
-    folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False, index: Path | None = None
+    folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False
 ) -> subprocess.CompletedProcess[bytes]:
     """As `git`, for commands whose exit code is an answer.
 
@@ -59,8 +55,6 @@ def run(
     environment = {name: value for name, value in os.environ.items() if name not in _HOOK_VARIABLES}
     if neutral:
         environment = {name: value for name, value in environment.items() if not name.startswith("GIT_")} | _NEUTRAL
-    if index:
-        environment["GIT_INDEX_FILE"] = str(index)
     # A look at the user's repository does not write its index anew, and so is never in the way of their own commit.
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     quiet = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false")

@@ -1,5 +1,6 @@
 """Another revision of a project, checked out and built aside."""
 
+import os
 import re
 import shutil
 import tempfile
@@ -12,13 +13,19 @@ from kernelgen.scaffold.git import GitError, git, text
 from kernelgen.toolchain import current
 from kernelgen.toolchain.build import Build, environment
 
+_AS_COMMITTED = ("--no-replace-objects",)
+# Modes of git's, and how many files are read at a time.
+_LINK, _EXECUTABLE, _AT_ONCE = b"120000", b"100755", 500
+
 
 @contextmanager
 def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
     """The project at `root` as of a revision, in a folder that is removed when the block ends; and its commit.
 
-    The files come through an index of the folder's own. `git worktree` would write a list into the repository, which
-    other processes may read half-written and which outlives a process that is killed.
+    The files are those that were committed, to the byte: filters, attributes and replaced commits are settings of the
+    repository, by which whoever edits the project could change what it is compared with. `git worktree` would also
+    write a list into the repository, which other processes may read half-written and which outlives a process that is
+    killed.
 
     Raises:
         KernelgenError: the project is not in a git repository, or there is no such revision, or no project in it.
@@ -30,21 +37,51 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
         cure = "; `git init` and commit first" if "not a git repository" in str(error) else ""
         raise KernelgenError(f"No other revision of {root} can be read from git{cure}: {error}") from None
     try:
-        commit = text(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        verify = "rev-parse", "--verify", "--quiet", "--end-of-options"
+        commit = text(root, *_AS_COMMITTED, *verify, f"{revision}^{{commit}}")
     except GitError:
         raise KernelgenError(
             f"There is no revision {revision!r} in the repository of {root}; `git log --oneline` lists those there are."
         ) from None
     scratch = Path(tempfile.mkdtemp(prefix="kernelgen-compare-"))
-    tree, index = scratch / "tree", scratch / "index"
+    tree = scratch / "tree"
     try:
-        git(top, "read-tree", "--no-sparse-checkout", commit, index=index)
-        git(top, "checkout-index", "--all", f"--prefix={tree}/", index=index)
+        _write_files(top, commit, tree)
         if not (tree / prefix / "setup.py").is_file():
             raise KernelgenError(f"There was no project in {prefix or 'the repository'} at {revision}.")
         yield tree / prefix, commit
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write_files(repository: Path, commit: str, folder: Path) -> None:
+    listing = git(repository, *_AS_COMMITTED, "ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")[:-1]
+    entries = [(*facts.split(), os.fsdecode(path)) for facts, _, path in (entry.partition(b"\t") for entry in listing)]
+    files = [(mode, blob, path) for mode, kind, blob, path in entries if kind == b"blob"]
+    # Links come last, so that no file is written through them.
+    files.sort(key=lambda file: file[0] == _LINK)
+    for begin in range(0, len(files), _AT_ONCE):
+        batch = files[begin : begin + _AT_ONCE]
+        names = b"".join(blob + b"\n" for _, blob, _ in batch)
+        contents, place = git(repository, *_AS_COMMITTED, "cat-file", "--batch", stdin=names), 0
+        for mode, _, path in batch:
+            start = contents.index(b"\n", place) + 1  # After the blob's name, "blob" and its size.
+            size = int(contents[place:start].split()[-1])
+            _write(folder, path, mode, contents[start : start + size])
+            place = start + size + 1
+
+
+def _write(folder: Path, path: str, mode: bytes, content: bytes) -> None:
+    if {"", ".", "..", ".git"} & set(path.split("/")):
+        raise KernelgenError(f"git holds a file of the name {path!r}, which cannot be written.")
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if mode == _LINK:
+        target.symlink_to(os.fsdecode(content))
+        return
+    target.write_bytes(content)
+    if mode == _EXECUTABLE:
+        target.chmod(0o755)
 
 
 def require_op(root: Path, package: str, op: str, revision: str) -> None:

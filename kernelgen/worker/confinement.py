@@ -1,13 +1,14 @@
 """What the process of an op may not do, where Linux can refuse it.
 
 It has no capabilities. By Landlock (https://docs.kernel.org/userspace-api/landlock.html) it writes to its scratch
-folder, to a cache of its own, to devices and to what /proc has of itself alone, and neither sends signals to processes
-outside nor reads or writes their memory. The user's caches are none that it may write to: the judge, the peers, another
-version of the op and later builds read those.
+folder, to a cache of its own, to devices but for terminals, where verdicts are shown, and to what /proc has of itself
+alone, and neither sends signals to processes outside nor reads or writes their memory. The user's caches are none that
+it may write to: the judge, the peers, another version of the op and later builds read those.
 """
 
 import ctypes
 import os
+import re
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,7 +21,9 @@ _PATH_BENEATH = 1
 # Landlock's access rights that change files, by the version of its ABI that brought them: to write and to remove files,
 # to make any kind of them; to move them between folders; to truncate them. Version 6 brought the scope of signals.
 _WRITES = {1: 1 << 1 | sum(1 << bit for bit in range(4, 13)), 2: 1 << 13, 3: 1 << 14}
+_WRITES_OF_FILES = 1 << 1 | 1 << 14  # Of these, what a rule for a single file may allow.
 _SIGNALS, _SIGNALS_ABI = 2, 6
+_TERMINALS = re.compile(r"(console|kmsg|ptmx|pts|tty|vcs)")
 # Where libraries keep the kernels that they compile, by the variables that they look at, in the op's own cache. It lies
 # in the project, so that each version of an op, checked out aside, has another.
 _CACHE = Path("build") / "op-cache"
@@ -51,7 +54,16 @@ def confine(scratch: Path) -> None:
     system = ctypes.CDLL(None)
     system.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     system.capset((ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)())
-    _allow_writes(system, [scratch, _own_cache(scratch), Path("/dev"), Path("/proc/self")])
+    _allow_writes(system, [scratch, _own_cache(scratch), *_devices(), Path("/proc/self")])
+
+
+def _devices() -> list[Path]:
+    """The devices that are no terminals and no disks; all where those of a GPU are made when it is first used."""
+    folder = Path("/dev")
+    if Path("/proc/driver/nvidia").exists() and not (folder / "nvidia-uvm").exists():
+        return [folder]
+    others = (path for path in folder.iterdir() if not _TERMINALS.match(path.name))
+    return [path for path in others if not path.is_symlink() and not path.is_block_device()]
 
 
 def _own_cache(scratch: Path) -> Path:
@@ -65,8 +77,8 @@ def _own_cache(scratch: Path) -> Path:
     return cache
 
 
-def _allow_writes(system: ctypes.CDLL, folders: Iterable[Path]) -> None:
-    """In these folders alone; where the kernel has no Landlock, nothing is refused."""
+def _allow_writes(system: ctypes.CDLL, paths: Iterable[Path]) -> None:
+    """To these folders and files alone; where the kernel has no Landlock, nothing is refused."""
     version = system.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return
@@ -76,10 +88,10 @@ def _allow_writes(system: ctypes.CDLL, folders: Iterable[Path]) -> None:
     ruleset = system.syscall(_CREATE_RULESET, ctypes.byref(rules), size, 0)
     if ruleset < 0:
         return
-    for folder in folders:
+    for path in paths:
         with suppress(OSError):
-            fd = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-            rule = _PathBeneath(writes, fd)
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            rule = _PathBeneath(writes if path.is_dir() else writes & _WRITES_OF_FILES, fd)
             system.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
             os.close(fd)
     system.syscall(_RESTRICT_SELF, ruleset, 0)

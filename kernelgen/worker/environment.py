@@ -12,8 +12,9 @@ import torch
 from kernelgen.cores import usable_cores
 from kernelgen.worker import machine_state
 
-# Prefixes of environment variables that change what is measured.
-_PREFIXES = ("CUDA_", "MALLOC_", "OMP_", "PYTORCH_")
+# Prefixes of environment variables that change what is measured: some of them make PyTorch's own code slower.
+_PREFIXES = ("ATEN_", "CUBLAS", "CUDA_", "CUDNN_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KMP_", "LD_PRELOAD", "MALLOC_")
+_PREFIXES += ("MKL_", "NVIDIA_TF32_OVERRIDE", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH", "TRITON_")
 CPU_INFO = Path("/proc/cpuinfo")
 
 

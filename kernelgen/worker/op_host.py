@@ -39,6 +39,8 @@ def main(fd: int, arena_fd: int, scratch: str) -> None:
     end_with_parent()
     if scratch:
         confine(Path(scratch))
+        if sys.flags.no_site:  # Confined, Python starts again, with what the project has put beside torch.
+            os.execv(sys.executable, [word for word in sys.orig_argv if word != "-S"])
     _Host(Connection(fd), arena_fd).serve()
 
 
@@ -137,6 +139,8 @@ class _Host:
         """What a function can leave changed for those that run after it."""
         import torch
 
+        from kernelgen.worker.state import rounding
+
         backends = torch.backends
         return {
             "threads": torch.get_num_threads(),
@@ -149,11 +153,14 @@ class _Host:
             "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
             "gradients": torch.is_grad_enabled(),
             "flushed denormals": bool(torch.full((), 1e-40) * 1 == 0),
+            "rounding": rounding(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Undo what a function left changed."""
         import torch
+
+        from kernelgen.worker.state import round_to_nearest
 
         backends = torch.backends
         torch.set_num_threads(state["threads"])
@@ -162,6 +169,7 @@ class _Host:
         torch.use_deterministic_algorithms(state["deterministic algorithms"])
         torch.set_grad_enabled(state["gradients"])
         torch.set_flush_denormal(state["flushed denormals"])
+        round_to_nearest()
         for name in ("allow_tf32", "benchmark", "deterministic", "enabled"):
             setattr(backends.cudnn, name, state[f"cudnn.{name}"])
 

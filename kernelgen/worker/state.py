@@ -4,6 +4,7 @@ The op's process says what a call changed, the judge whether that is a fault.
 """
 
 import contextlib
+import ctypes
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,21 @@ import torch
 from torch import Tensor
 
 from kernelgen.worker.mismatch import MismatchError
+
+_SYSTEM = ctypes.CDLL(None)
+
+
+def rounding() -> list[bool]:
+    """How the processor rounds a number up, down, and a negative one: all false is to the nearest."""
+    unit, little = torch.ones(()), 1e-10
+    return [bool(unit + little > 1), bool(unit - little < 1), bool(-unit + little > -1)]
+
+
+def round_to_nearest(before: object = None) -> None:
+    """As every process starts."""
+    if hasattr(_SYSTEM, "fesetround"):
+        _SYSTEM.fesetround(0)
+
 
 # What is kept, and how it is read and put back.
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
@@ -32,6 +48,7 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
         lambda: bool(torch.full((), 1e-40) * 1 == 0),
         torch.set_flush_denormal,
     ),
+    "how numbers are rounded": (rounding, round_to_nearest),
     "Python's random numbers": (random.getstate, random.setstate),
 }
 GENERATOR = "PyTorch's random numbers"

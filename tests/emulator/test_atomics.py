@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from kernelgen.emulator.compiler import EmulatorError
+
 from .conftest import SEEDS
 from .standalone import build
 
@@ -108,3 +110,13 @@ def test_sixteen_bytes_are_exchanged_whole(kernels, seed):
     kernels("wide_exchange", place, out, seed=seed)
     rows = sorted([*out.tolist(), place.tolist()])
     assert rows == [*([i, i + 1, i + 2, i + 3] for i in range(64)), [1000] * 4]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_plain_read_beside_atomics_is_told_how_to_be_right(kernels, seed):
+    values, out = integers(64).float(), torch.full((1,), -1000.0)
+    kernels("maximum_by_exchanges", values, out, False, seed=seed)
+    assert out.item() == values.max()
+    report = r"(?s)a race on .*\n  or both are meant: then both have to be atomic or volatile"
+    with pytest.raises(EmulatorError, match=report):
+        kernels("maximum_by_exchanges", values, torch.full((1,), -1000.0), True, seed=seed)

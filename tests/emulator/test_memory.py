@@ -64,6 +64,7 @@ FAULTS = [
     ("doubled", 6, r"reads 16 bytes at 12 bytes past the end of x|reads 4 bytes at 12 bytes past the end of x"),
     ("doubled", 7, rf"writes 16 bytes past the end of {OUTPUT}: element 15"),
     ("doubled", 8, rf"writes 20 bytes past the end of {OUTPUT}: element 15"),
+    ("doubled", 10, rf"cudaMemset of 64 bytes goes 4 bytes past the end of {OUTPUT}"),
     ("through_a_temporary", 1, r"4 bytes that nobody has written: element \[7\] of temporary \(float32 \[20\]\)"),
     ("through_a_temporary", 2, r"that nobody has written: element \[12\] of temporary"),
     ("through_a_temporary", 3, r"that nobody has written: element \[16\] of temporary"),
@@ -78,6 +79,14 @@ FAULTS = [
     ("shared_memory", 5, r"reads 4 bytes past the end of dynamic shared memory \(256 bytes\)"),
     ("half_words", 1, r"reads 2 bytes that nobody has written: element \d+ of shared variable numbers"),
 ]
+
+
+def test_no_store_leaves_the_tensors_once_a_fault_is_known(kernels):
+    """What nobody has written is read, and is the index of a store, before the next barrier ends the kernel."""
+    out = torch.zeros(128)
+    with pytest.raises(EmulatorError, match="reads 2 bytes that nobody has written: element 64 of shared variable"):
+        kernels("run_half_words", NUMBERS.clone(), out, 3)
+    assert not out[64:].any()
 
 
 @pytest.mark.parametrize("name, fault, report", FAULTS, ids=[f"{name}-{fault}" for name, fault, _ in FAULTS])

@@ -9,6 +9,7 @@ import pytest
 from kernelgen.cli import bench as verb
 from kernelgen.lab import bench, results
 from kernelgen.lab.bench import BenchRun, warnings
+from kernelgen.lab.evidence import set_variables
 
 
 def test_warnings():
@@ -33,6 +34,16 @@ def test_the_table_shows_no_times_of_wrong_results():
     assert "50.0%" in text
     assert "torch 1.50 (1.40, 1.60)" in text
     assert "a · odd · float32: WRONG: it cheats" in text
+
+
+def test_variables_that_make_peers_slow_are_said_once():
+    run, steady = BenchRun(), {"OMP_WAIT_POLICY": "passive", "CUDA_HOME": "/usr/local/cuda"}
+    for _ in range(2):  # As where a worker is lost, and another takes its place.
+        run.add({"event": "environment", "variables": {**steady, "ATEN_CPU_CAPABILITY": "default"}})
+    assert run.results["notes"] == [
+        "These variables are set, and change what is measured: ATEN_CPU_CAPABILITY=default."
+    ]
+    assert set_variables({"variables": steady}) == []
 
 
 def test_events_become_results():

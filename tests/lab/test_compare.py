@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -422,6 +423,22 @@ def test_another_revision_is_checked_out_aside_and_leaves_nothing_behind(reposit
         assert lab.read_text() == "# new\n"
     assert not then.exists()
     assert (repository / "src/pkg/ops/tested/lab.py").read_text() == "# new\n"
+
+
+def test_settings_of_the_repository_change_nothing_of_another_revision(repository):
+    """Filters would write other files, and a replaced commit have another tree, or another parent."""
+    commit, lab = git(repository, "rev-parse", "HEAD"), "src/pkg/ops/tested/lab.py"
+    (repository / "tool.sh").write_text("echo $Id$\n")
+    (repository / "tool.sh").chmod(0o755)
+    (repository / "link").symlink_to("tool.sh")
+    commit_all(repository.parent)
+    git(repository, "replace", "HEAD", commit)
+    git(repository, "config", "filter.slow.smudge", "sed s/new/slow/")
+    (repository.parent / ".git" / "info").mkdir(exist_ok=True)
+    (repository.parent / ".git" / "info" / "attributes").write_text("* filter=slow ident export-ignore\n")
+    with revision.checked_out(repository, "HEAD") as (then, _), revision.checked_out(repository, "HEAD~1") as (old, _):
+        assert ((then / lab).read_text(), (old / lab).read_text()) == ("# new\n", "# old\n")
+        assert ((then / "link").read_text(), os.access(then / "tool.sh", os.X_OK)) == ("echo $Id$\n", True)
 
 
 def test_a_rule_that_changed_is_said(repository):

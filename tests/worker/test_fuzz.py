@@ -1,6 +1,7 @@
 """`kernelgen fuzz`: it finds every fault, complains of nothing else, and its commands bring a failure back."""
 
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -142,6 +143,20 @@ def test_faults(function, case, sentence):
     fault = fault_of(function, **case)
     assert fault
     assert fault.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (lambda a, b: a[:3], None),
+        (lambda a, b: a[:3, :1].expand(-1, a.shape[1]), "strides: .* elements share memory|float64 reference says"),
+    ],
+)
+@pytest.mark.parametrize("layout", ["contiguous", "expanded"])
+def test_an_op_that_returns_a_view_as_its_reference_does(function, fault, layout):
+    op = an_op(function, lambda a, b: a[:3], gradient=False)
+    said = same_process.run_case(op, complete(op, {"rows": 5, "columns": 7, "layout": layout}), 3)
+    assert re.search(fault, f"{said.check}: {said.text}") if fault else said is None, said
 
 
 def test_a_gradient_that_is_missing_in_a_later_draw():

@@ -166,9 +166,12 @@ def test_a_process_that_gives_no_answer_is_not_waited_for(idle, monkeypatch, cap
     assert "closed its connection" in capfd.readouterr().err
 
 
-def test_what_an_op_raises_moves_no_cursor():
+def test_what_an_op_says_moves_no_cursor_and_can_be_printed():
+    said = r"\u001b[2K\rall \ud800is\u202e well"
     with pytest.raises(RaisedError, match=r"^ValueError: \[2Kall is well$"):
-        OpProcess._unpacked(b'!{"type": "ValueError", "message": "\\u001b[2K\\rall is well"}', b"+")
+        OpProcess._unpacked(f'!{{"type": "ValueError", "message": "{said}"}}'.encode(), b"+")
+    answer = OpProcess._unpacked(f'+{{"layouts": [[["{said}", 1]]]}}'.encode(), b"+")
+    assert answer == {"layouts": [[["[2Kall is well", 1]]]}
 
 
 def test_a_process_is_stopped_between_orders(tmp_path):
@@ -384,6 +387,35 @@ def test_an_op_writes_to_no_cache_that_others_read_and_to_no_other_process(tmp_p
     written = subprocess.run(command, cwd=project, env=variables, capture_output=True, text=True, check=True).stdout
     cache = scratch if is_link else project / "build" / "op-cache"
     assert written.split() == [str(folder) for folder in (scratch, cache, cache / "triton", "/proc/self")]
+
+
+@pytest.mark.usefixtures("cold_start")
+def test_what_a_project_has_python_run_when_it_starts_is_confined(tmp_path):
+    """Such as a `sitecustomize` in `src`, which an editable install puts beside torch."""
+    edits = "import os, pathlib, sys\nfor folder in ('.', os.environ['TMPDIR']):\n    try:\n        "
+    edits += "pathlib.Path(folder, 'edited').write_text(str(sys.flags))\n    except OSError:\n        pass\n"
+    (tmp_path / "sitecustomize.py").write_text(edits)
+    process = OpProcess(tmp_path, CpuArena(), confined=True, variables={"PYTHONPATH": str(tmp_path)})
+    try:
+        process.ask("arm", function="", indices=[], backward=False, graphs=False)
+        assert "no_site=0" in (Path(process._scratch) / "edited").read_text()  # Python is the one that a user starts.
+        assert not (tmp_path / "edited").exists()
+    finally:
+        process.close()
+
+
+def test_an_op_writes_to_no_terminal(tmp_path):
+    """Where the verdict is shown, and could be overwritten."""
+    ours, theirs = os.openpty()
+    opens = WRITES.replace("os.makedirs(folder, exist_ok=True)", "open(folder, 'w')").replace(
+        'pathlib.Path(folder, "comm").write_text("python")', "pass"
+    )
+    devices = ["/dev/null", os.ttyname(theirs)]
+    command = [sys.executable, "-c", opens, str(Path(__file__).parents[2]), str(tmp_path), *devices]
+    opened = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
+    assert ("/dev/null" in opened, devices[1] in opened) == (True, False)
+    os.close(ours)
+    os.close(theirs)
 
 
 @pytest.mark.parametrize("confined", [False, True])

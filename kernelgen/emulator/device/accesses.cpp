@@ -275,11 +275,30 @@ bool is_failing() {
   return !machine.pending_report.empty();
 }
 
+bool may_write(const char* address, size_t bytes) {
+  bool is_window = false, may = true;
+  Block* const target = block_of_window(address, is_window);
+  if (is_window && !target) return false;
+  for_each_word(address, bytes, [&](const char* word, uint8_t mask) {
+    const uint8_t allowed = is_window ? uint8_t(current_launch->valid[(word - target->shared) / 4])
+                                      : global_cell(reinterpret_cast<uintptr_t>(word)).may_write;
+    may = may && !(mask & ~allowed);
+  });
+  return may;
+}
+
 void note_plain(const void* pointer, size_t bytes, bool writes, const void* pc) {
   Thread* const thread = machine.current;
-  if (!thread || bytes == 0 || is_failing()) return;
+  if (!thread || bytes == 0) return;
   const char* const address = static_cast<const char*>(pointer);
+  const bool fails = is_failing();
+  if (fails && !writes) return;
   if (is_own(*thread, address)) return;
+  if (fails) {
+    // The index may come from what was raced for, or from what nobody wrote: it leads anywhere.
+    if (!is_of_host(address) && !may_write(address, bytes)) fail_without_unwinding("");
+    return;
+  }
   if (!deferred.empty()) settle_accesses();
   if (is_of_host(address)) return;
   Request request = request_of(*thread, writes ? Entry::kWrites : 0, pc);

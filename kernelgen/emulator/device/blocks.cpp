@@ -254,9 +254,10 @@ bool can_launch(const Configuration& configuration) {
   const dim3 grid = configuration.grid, threads = configuration.block, cluster = configuration.cluster;
   const uint64_t block_size = uint64_t(threads.x) * threads.y * threads.z;
   const bool grid_fits = grid.x && grid.y && grid.z && grid.x < 1u << 31 && grid.y < 1 << 16 && grid.z < 1 << 16;
+  const bool block_fits = threads.x <= 1024 && threads.y <= 1024 && threads.z <= 64;
   const unsigned most = machine.capability < 90 ? 1 : 8;
   const bool cluster_fits = cluster.x && cluster.x <= most && cluster.y * cluster.z == 1 && grid.x % cluster.x == 0;
-  return grid_fits && cluster_fits && block_size && block_size <= 1024 &&
+  return grid_fits && block_fits && cluster_fits && block_size && block_size <= 1024 &&
          configuration.shared <= gpu_of(machine.capability).shared_limit();
 }
 

@@ -58,7 +58,11 @@ void on_signal(int number, siginfo_t* details, void*) {
         machine.failure += " (dynamic shared memory is aligned to 16 bytes unless its declaration asks for more)";
       }
       break;
-    default: machine.failure = text("an access to %p", details->si_addr);
+    default:
+      machine.failure = text("an access to %p", details->si_addr);
+      if (machine.current && size_t(static_cast<char*>(details->si_addr) - machine.current->stack) < kStack) {
+        machine.failure += ": a thread has 256 KB of stack on the emulated GPU, and this one needs more";
+      }
   }
   machine.failure += machine.current ? location() : " by the copy engine";
   leave_thread();

@@ -128,13 +128,23 @@ bool is_tracking() {
   return !storages.empty();
 }
 
-void note_allocation(void* data, size_t bytes) {
+void note_allocation(void* data, size_t bytes, bool host_writes) {
   const auto begin = reinterpret_cast<uintptr_t>(data);
-  allocations[begin] = {begin + bytes, std::vector<bool>(bytes)};
+  allocations[begin] = {begin + bytes, std::vector<bool>(host_writes ? 0 : bytes)};
 }
 
-void forget_allocation(void* data) {
-  allocations.erase(reinterpret_cast<uintptr_t>(data));
+bool forget_allocation(void* data) {
+  return allocations.erase(reinterpret_cast<uintptr_t>(data)) != 0;
+}
+
+std::string excess_of(const void* data, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  const auto* const allocation = storage_at(allocations, begin);
+  const auto* const storage = allocation ? allocation : storage_at(storages, begin);
+  if (!storage || begin + bytes <= storage->second.end) return "";
+  const uintptr_t end = storage->second.end;
+  const std::string known = text("past the end of %zu bytes of memory", size_t(end - storage->first));
+  return text("%zu bytes ", size_t(begin + bytes - end)) + (allocation ? known : name_of_global(end));
 }
 
 void note_host_write(const void* data, size_t bytes) {

@@ -29,9 +29,13 @@ void begin_call(const std::string& op);
 void note_tensor(const Tensor& tensor, bool initialised);
 bool is_tracking();
 
-// Memory from cudaMalloc and its like, which outlives a call.
-void note_allocation(void* data, size_t bytes);
-void forget_allocation(void* data);
+// Memory from cudaMalloc and its like, which outlives a call. Of what the host may write to directly nobody knows what
+// it has written.
+void note_allocation(void* data, size_t bytes, bool host_writes = false);
+// Whether there was an allocation that begins there.
+bool forget_allocation(void* data);
+// By how much a range that begins in known memory goes beyond that, in words; or an empty text.
+std::string excess_of(const void* data, size_t bytes);
 // What kernels have freed: see heap.cpp.
 void release_freed_memory();
 // The host, or a memset or memcpy in the stream, has written there.

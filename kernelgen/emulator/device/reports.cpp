@@ -146,10 +146,12 @@ void report_unfenced(const Entry& access, const Entry& write, const char* addres
 }
 
 void report_race(const Entry& earlier, const Entry& access, const char* address, bool is_global) {
+  const bool is_mixed = earlier.atomic() != access.atomic() && earlier.unit == access.unit;
   report_access(
       "a race on " + name_of(access, address, is_global) + ": " + who(access) + " " + verb(access) + " it" +
       place_of(access) + "\n  and " + who(earlier) + " " + verb(earlier) + " it" + place_of(earlier) + "\n  " +
-      remedy(earlier, access, is_global));
+      remedy(earlier, access, is_global) +
+      (is_mixed ? "\n  or both are meant: then both have to be atomic or volatile, and one is not" : ""));
 }
 
 void report_use_after_end(const Block& block, const Entry& access) {

@@ -31,10 +31,19 @@ cudaError_t failed(cudaError_t error) {
 }
 
 // A block of device memory. It is new memory to the kernels, whatever it holds.
-void* allocate(size_t bytes) {
+void* allocate(size_t bytes, bool host_writes = false) {
   void* const memory = aligned_alloc(512, (bytes + 511) / 512 * 512);
-  if (memory) note_allocation(memory, bytes);
+  if (memory) note_allocation(memory, bytes, host_writes);
   return memory;
+}
+
+// Refuses what goes beyond the memory in which it begins: what follows is another tensor's, or malloc's.
+bool stays_inside(const char* call, const void* memory, size_t bytes) {
+  const std::string excess = excess_of(memory, bytes);
+  if (excess.empty()) return true;
+  failed(cudaErrorInvalidValue);
+  machine.launch_error = text("%s of %zu bytes goes ", call, bytes) + excess;
+  return false;
 }
 
 constexpr struct {
@@ -267,7 +276,12 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 
 cudaError_t cudaFree(void* memory) {
   has_context = true;
-  if (memory) emulator::forget_allocation(memory);
+  if (memory && !emulator::forget_allocation(memory)) {
+    failed(cudaErrorInvalidValue);
+    machine.launch_error =
+        "cudaFree or cudaFreeHost of an address that no allocation begins at, or that was freed already";
+    return cudaErrorInvalidValue;
+  }
   free(memory);
   return cudaSuccess;
 }
@@ -280,13 +294,20 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
   return cudaFree(memory);
 }
 
+// Kernels may use the host's pinned memory, too.
 cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned) {
-  return cudaMalloc(memory, bytes);
+  has_context = true;
+  *memory = bytes ? emulator::allocate(bytes, true) : nullptr;
+  return failed(!bytes || *memory ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
-  *memory = malloc(bytes);
-  return failed(!bytes || *memory ? cudaSuccess : cudaErrorMemoryAllocation);
+  return cudaMallocManaged(memory, bytes, 0);
+}
+
+cudaError_t cudaMallocPitch(void** memory, size_t* pitch, size_t width, size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return cudaMalloc(memory, *pitch * height);
 }
 
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
@@ -294,12 +315,17 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void* memory) {
-  free(memory);
+  return cudaFree(memory);
+}
+
+cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  *device = host;
   return cudaSuccess;
 }
 
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   has_context = true;
+  if (!emulator::stays_inside("cudaMemset", memory, bytes)) return cudaErrorInvalidValue;
   memset(memory, value, bytes);
   emulator::note_host_write(memory, bytes);
   return cudaSuccess;
@@ -309,8 +335,23 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t)
   return cudaMemset(memory, value, bytes);
 }
 
+cudaError_t cudaMemset2D(void* memory, size_t pitch, int value, size_t width, size_t height) {
+  for (size_t row = 0; row < height; ++row) {
+    const cudaError_t error = cudaMemset(static_cast<char*>(memory) + row * pitch, value, width);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemset2DAsync(void* memory, size_t pitch, int value, size_t width, size_t height, cudaStream_t) {
+  return cudaMemset2D(memory, pitch, value, width, height);
+}
+
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   has_context = true;
+  for (const void* const memory : {static_cast<const void*>(to), from}) {
+    if (!emulator::stays_inside("cudaMemcpy", memory, bytes)) return cudaErrorInvalidValue;
+  }
   memmove(to, from, bytes);
   emulator::note_host_write(to, bytes);
   return cudaSuccess;
@@ -323,7 +364,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy2D(
     void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind kind) {
   for (size_t row = 0; row < height; ++row) {
-    cudaMemcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width, kind);
+    const char* const source = static_cast<const char*>(from) + row * from_pitch;
+    const cudaError_t error = cudaMemcpy(static_cast<char*>(to) + row * to_pitch, source, width, kind);
+    if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
@@ -393,6 +436,12 @@ cudaError_t cudaStreamQuery(cudaStream_t) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  return cudaSuccess;
+}
+
+// All that was given to the stream before is done.
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+  function(data);
   return cudaSuccess;
 }
 

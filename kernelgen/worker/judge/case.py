@@ -434,7 +434,7 @@ class JudgedCase:
         regions = [Region(t.data_ptr() - begin, t.dtype, tuple(t.shape), tuple(t.stride())) for t in theirs]
         plain_args = copies(inputs.args)
         plains = self.op.reference(*plain_args)
-        contract.check_strides(self.op, inputs.args, outs, tensors(plains))
+        contract.check_strides(self.op, inputs.args, outs, plain_args, tensors(plains))
         contract.check_memory(regions, outs, plain_args, plains)
 
     def _explained(self, fault: str, last: TimedSample, results: list[list[Tensor]], position: int) -> str:

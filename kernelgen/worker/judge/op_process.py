@@ -32,7 +32,8 @@ from kernelgen.worker.judge.errors import NOT_ASKED_FOR, CallError, RaisedError
 from kernelgen.worker.judge.scheduling import scheduling
 from kernelgen.worker.judge.stopping import cpu_seconds, that_come_to_a_stop, times_at_rest, told_to_stop
 
-# kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes.
+# kernelgen alone is imported from its own environment; `src` comes first, as in the project's own processes. With
+# `-S` `main` confines the process and starts Python again, without: a `sitecustomize` may be the project's.
 _BOOT = (
     "import sys; sys.path[0] = sys.argv[1]; import kernelgen; sys.path[0] = 'src'; "
     "from kernelgen.worker.op_host import main; main(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])"
@@ -48,8 +49,8 @@ _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|^KERNELGEN_|^PYTEST_|^TORCH_DEVICE_BACKEND_AUTOLOAD$")
 # Variables by which a user has libraries pin their threads.
 _PINNING = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}
-# What would move the cursor of a terminal that shows it.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What moves a terminal's cursor or turns its text around, and the halves of characters, which nothing can print.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # What an op's process says of the system that it runs on, by signs in the message, and what to do then.
 _SIGNS_OF_THE_SYSTEM = {
     os.strerror(errno.ENOSPC): "The op's process found a disk full: make room, and try again",
@@ -120,7 +121,7 @@ class OpProcess:
         arguments = [str(_PACKAGE_PARENT), str(theirs.fileno()), str(arena.fd), self._scratch]
         if confined:
             environment["TMPDIR"] = self._scratch
-            command = [sys.executable, "-c", _BOOT, *arguments]
+            command = [sys.executable, "-S", "-c", _BOOT, *arguments]
         else:
             command = [sys.executable, "-S", "-c", _BOOT_APART, *arguments, *apart]
         self._process = subprocess.Popen(
@@ -203,15 +204,15 @@ class OpProcess:
         head, payload = message[:1], message[1:]
         try:
             if head == op_host.FAILED:
-                problem = json.loads(payload)
-                error = RaisedError(*(_CONTROL.sub("", str(problem[name])) for name in ("type", "message")))
+                problem = _printable(json.loads(payload))
+                error = RaisedError(*(str(problem[name]) for name in ("type", "message")))
                 for sign, advice in _SIGNS_OF_THE_SYSTEM.items():
                     if sign in error.message:
                         raise LabError(f"{advice} ({error}).")
                 raise error
             if head == kind and kind == op_host.TIMED and len(payload) % 8 == 0 and payload:
                 return payload
-            if head == kind and kind == op_host.OK and isinstance(answer := json.loads(payload), dict):
+            if head == kind and kind == op_host.OK and isinstance(answer := _printable(json.loads(payload)), dict):
                 return answer
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
@@ -359,3 +360,14 @@ class OpProcess:
             CallError, LabError: as `process_memory.read`.
         """
         return process_memory.read(self.pid, address, nbytes)
+
+
+def _printable(value: Any) -> Any:
+    """What JSON holds, with the text in it as a terminal or a file may show it."""
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub("", value)
+    if isinstance(value, list):
+        return [_printable(item) for item in value]
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    return value

@@ -87,8 +87,9 @@ __global__ void shared_memory(const float* in, float* out, int fault) {
 __global__ void half_words(const float* in, float* out, int fault) {
   __shared__ short numbers[kThreads + 2];
   const int i = threadIdx.x;
-  if (i % 2 == 0 || fault == 0) numbers[i] = short(in[i]);
+  if (i % 2 == 0 || fault == 0 || fault == 3) numbers[i] = short(in[i]);
   __syncthreads();
+  if (fault == 3 && i == 0) out[kThreads + (numbers[kThreads] & 1)] = -1;  // An index that nobody has written.
   if (fault == 2) {
     out[i] = reinterpret_cast<const short2*>(numbers)[i / 2].x;  // A word with one half written: right.
     return;
@@ -114,6 +115,7 @@ extern "C" cudaError_t run_doubled(float* in, float* out, int64_t fault) {
   emulator::begin_call("test");
   note("x", in, {kRows, kColumns}, {kPitch, 1}, kRows * kPitch * 4, true);
   note("output", out, {kRows, kColumns}, {kColumns, 1}, kRows * kColumns * 4, false);
+  if (fault == 10) cudaMemsetAsync(out, 0, kThreads, nullptr);
   doubled<<<1, kThreads, 0, nullptr>>>({in, out, nullptr}, fault);
   return cudaGetLastError();
 }

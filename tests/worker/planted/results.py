@@ -1,6 +1,8 @@
 """Faults in containers, strides and memory of results, in caches and fakes, and in the state of the process."""
 
+import ctypes
 import itertools
+import platform
 import random
 import threading
 import time
@@ -209,6 +211,14 @@ def seeds_python(a, b, c):
 def leaves_one_thread(a, b, c):
     torch.set_num_threads(5 if a.numel() > 1000 else torch.get_num_threads())
     return fma(a, b, c)
+
+
+@plant("state", "fma")
+def leaves_numbers_rounded_down(a, b, c):
+    result = fma(a, b, c)
+    if a.numel() > 1000:
+        ctypes.CDLL(None).fesetround({"x86_64": 0x400, "aarch64": 0x800000}[platform.machine()])
+    return result
 
 
 @plant("state", "fma")

@@ -130,6 +130,10 @@ cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned = 0) {
   return cudaMallocHost(reinterpret_cast<void**>(memory), bytes);
 }
 template <typename T>
+cudaError_t cudaMallocPitch(T** memory, size_t* pitch, size_t width, size_t height) {
+  return cudaMallocPitch(reinterpret_cast<void**>(memory), pitch, width, height);
+}
+template <typename T>
 cudaError_t cudaMallocManaged(T** memory, size_t bytes, unsigned flags = cudaMemAttachGlobal) {
   return cudaMallocManaged(reinterpret_cast<void**>(memory), bytes, flags);
 }
