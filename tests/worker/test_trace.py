@@ -16,6 +16,7 @@ from kernelgen.worker.trace.evaluate import evaluate  # noqa: E402
 from kernelgen.worker.trace.function import load  # noqa: E402
 from kernelgen.worker.trace.graph import Sample  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
+from kernelgen.worker.trace.symbols import EPSILON  # noqa: E402
 from tests.conftest import locked, shared_folder  # noqa: E402
 
 POINTWISE = Path(__file__).with_name("functions_to_trace.py")
@@ -183,6 +184,21 @@ def test_a_product_with_a_matrix_is_no_product_with_a_vector(tmp_path, body, ten
     assert trace_text(tmp_path, "return torch.mv(x, w)", "x: Tensor, w: Tensor")["assumption"]["kinds"]["w"] == "column"
 
 
+@pytest.mark.parametrize(
+    ("body", "signature"),
+    [
+        ("return torch.einsum('bhd,bhd->bh', x, y)", "x: Tensor, y: Tensor"),
+        ("return torch.einsum('...d,d->...', x, y)", "x: Tensor, y: Tensor"),
+        ("return torch.matmul(x.unsqueeze(-2), y.unsqueeze(-1)).squeeze(-1).squeeze(-1)", "x: Tensor, y: Tensor"),
+        ("return torch.einsum('bsd,bs->bd', x, y)", "x: Tensor, y: Tensor"),
+    ],
+)
+def test_a_product_of_vectors_is_a_sum_of_rows(tmp_path, body, signature):
+    facts = trace_text(tmp_path, body, signature)
+    assert [node["op"] for node in facts["paths"][0]["forward"]["nodes"]] == ["mul", "row_sum"]
+    assert facts["paths"][0]["backward"]
+
+
 def test_a_number_of_each_row_that_broadcasts_is_no_matrix(tmp_path):
     body = "return torch.where(y > 0, 1 - F.cosine_similarity(a, b, dim=-1), F.cosine_similarity(a, b, dim=-1))"
     kinds = trace_text(tmp_path, body, "a: Tensor, b: Tensor, y: Tensor")["assumption"]["kinds"]
@@ -327,6 +343,15 @@ def test_a_number_that_pytorch_rounds_to_float32_is_as_it_was_written(tmp_path):
     assert 1e-6 in [a.get("constant") for node in written["nodes"] for a in node["arguments"]]
 
 
+@pytest.mark.parametrize(("eps", "is_epsilon"), [("", True), (", eps=torch.finfo(torch.float32).eps", False)])
+def test_the_epsilon_of_each_dtype_is_that_of_what_kernels_compute_in(tmp_path, eps, is_epsilon):
+    facts = trace_text(tmp_path, f"return F.rms_norm(x, (x.shape[-1],){eps})")
+    assert facts["takes_float64"]
+    for graph in (facts["paths"][0]["forward"], facts["paths"][0]["backward"]):
+        scalars = {argument.get("scalar") for node in graph["nodes"] for argument in node["arguments"]}
+        assert (EPSILON in scalars) == is_epsilon
+
+
 def test_what_pytorch_has_no_derivative_of_has_no_gradient():
     facts = trace(POINTWISE, "stepped")
     assert facts["paths"][0]["backward"] is None
@@ -345,6 +370,10 @@ def test_a_bool_argument_gives_a_path_each(tmp_path):
 def test_a_mask_is_a_bool_tensor(tmp_path):
     facts = trace_text(tmp_path, "return x.masked_fill(~mask, -1.0)", "x: Tensor, mask: Tensor")
     assert facts["assumption"]["dtypes"] == {"x": "float", "mask": "bool"}
+
+
+def test_what_is_random_in_training_alone_is_no_random_number(tmp_path):
+    assert trace_text(tmp_path, "return F.rrelu(x)")["paths"][0]["backward"]
 
 
 def test_what_is_not_differentiable_has_no_backward(tmp_path):

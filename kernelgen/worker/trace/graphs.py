@@ -26,7 +26,7 @@ from kernelgen.worker.trace.sizes import (
     vectors,
 )
 from kernelgen.worker.trace.surroundings import depends_on_dtype, refuse_other_paths
-from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
+from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge, with_epsilon
 from kernelgen.worker.trace.tracing import trace
 
 
@@ -168,9 +168,24 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError("groups of which nothing is computed", 1)
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
-    _check(assumption, function, forward, backward)
+    forward, backward = _checked(assumption, function, forward, backward)
     refuse_largest(function, assumption, forward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _checked(
+    assumption: Assumption, function: Function, forward: dict[str, Any], backward: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The graphs, which are the function; with the epsilon of each dtype where they are not with that of float32."""
+    try:
+        _check(assumption, function, forward, backward)
+        return forward, backward
+    except RefusedError:
+        general = with_epsilon(forward), with_epsilon(backward)
+        if general == (forward, backward):
+            raise
+        _check(assumption, function, *general)
+        return general
 
 
 def _check(
