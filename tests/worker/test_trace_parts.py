@@ -209,7 +209,7 @@ def test_points_are_turned_by_matrices(tmp_path, body):
     [
         ("a, b = x.unbind(-1); return torch.stack((a, -b, b, a), -1).unflatten(-1, (2, 2))", "x: Tensor", [[2, 2]]),
         (
-            "a, b = x.unbind(-1)\n    return torch.stack((a, b, b, a, a, b), -1).view(*s.shape, 2, 3), x * s[..., None]",
+            "a, b = x.unbind(-1); return torch.stack((a, b, b, a, a, b), -1).view(*s.shape, 2, 3), x * s[..., None]",
             "x: Tensor, s: Tensor",
             [[2, 3], None],
         ),

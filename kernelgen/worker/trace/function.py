@@ -239,7 +239,7 @@ def _picks(items: list[ast.expr]) -> bool:
 
 
 def _point_size(tree: ast.AST, names: list[str]) -> int:
-    """How many numbers the last dimension of an argument is taken apart into, as `box[..., 3]` or `p.unbind(-1)` does; 0
+    """How many numbers the last dimension of an argument is taken apart into, as by `box[..., 3]` or `p.unbind(-1)`; 0
     where it is not, or into more than points have."""
     sizes = [0]
     for node in ast.walk(tree):

@@ -26,7 +26,8 @@ _SQUARE_SHAPES = ((5, 5), (2, 3, 3), (2, 1, 3, 3), (0, 0), (3, 1, 1))
 def refuse_other_sizes(function: Function, assumption: Any) -> None:
     """Raises RefusedError where the function does not mean points, which have so many numbers in the last dimension: it
     takes longer parts, and its results are longer then. Raises AnySizeError where they are not."""
-    if function.largest_bound > max(cut.parts for cut in assumption.cuts.values()):
+    of_matrices = [size for sizes in assumption.matrix_sizes if sizes for size in sizes]
+    if function.largest_bound > max([*(cut.parts for cut in assumption.cuts.values()), *of_matrices]):
         raise RefusedError(f"an index of {function.largest_bound} of points", -1)  # The plain case says more.
     of_points = function.results(assumption.sample(0).values)
     parts = {cut.parts for cut in assumption.cuts.values()}
