@@ -199,6 +199,14 @@ def test_a_product_of_vectors_is_a_sum_of_rows(tmp_path, body, signature):
     assert facts["paths"][0]["backward"]
 
 
+@pytest.mark.parametrize("error", ["AssertionError", "TypeError", "KeyError('x')", "NotImplementedError"])
+def test_shapes_that_a_function_refuses_in_its_own_way_are_no_reason(tmp_path, error):
+    """Of vectors in place of rows, and of both of them."""
+    body = f"if x.shape != y.shape or x.shape != z.shape: raise {error}\n    return ((x - y).abs() * z).sum(-1)"
+    facts = trace_text(tmp_path, body, "x: Tensor, y: Tensor, z: Tensor")
+    assert facts["assumption"]["vectors"] == {}
+
+
 def test_a_number_of_each_row_that_broadcasts_is_no_matrix(tmp_path):
     body = "return torch.where(y > 0, 1 - F.cosine_similarity(a, b, dim=-1), F.cosine_similarity(a, b, dim=-1))"
     kinds = trace_text(tmp_path, body, "a: Tensor, b: Tensor, y: Tensor")["assumption"]["kinds"]
