@@ -106,11 +106,7 @@ def of_function(
         **({"permuted": _permuted(own, orders)} if orders else {}),
         **({"ranks": orders_of.ranks(orders, given)} if orders and orders["matrices"] else {}),
         **({"flat": flat_of.of_function(flat, given)} if flat else {}),
-        "joins": flat_of.joining(flat)
-        if flat
-        else matrices_of.joining(matrices)
-        if matrices
-        else _joins(groups, orders, len(schema["returns"])),
+        "joins": flat_of.joining(flat) if flat else _joins(groups, orders, matrices, len(schema["returns"])),
         "by_name": [a["name"] for a in by_name],
         "imports": _imports(arguments),
     }
@@ -175,11 +171,13 @@ def _permuted(arguments: Sequence[Mapping[str, Any]], orders: Mapping[str, Any])
     ]
 
 
-def _joins(groups: Mapping[str, Any] | None, orders: Mapping[str, Any] | None, count: int) -> list[str]:
+def _joins(
+    groups: Mapping[str, Any] | None, orders: Mapping[str, Any] | None, matrices: matrices_of.Matrices, count: int
+) -> list[str]:
     """What makes each of the function's results of the operator's; empty where nothing has to."""
-    if not groups and not orders:
+    if not groups and not orders and not matrices:
         return []
-    joins = groups_of.joining(groups) if groups else [""] * count
+    joins = groups_of.joining(groups) if groups else matrices_of.joining(matrices) if matrices else [""] * count
     if not orders:
         return joins
     joins = [orders_of.permuted(join, order) for join, order in zip(joins, orders["results"], strict=True)]

@@ -271,15 +271,35 @@ def _is_device(node: ast.AST) -> bool:
 
 
 def _asks_device(tree: ast.AST, checked: set[int]) -> int | None:
-    """The first line that asks on which device a tensor lies, but to refuse it; None where there is none."""
+    """The first line that asks on which device a tensor lies, but to refuse it, or to switch autocast off there; None
+    where there is none."""
+    of_autocast = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and "autocast" in _words(node.func)]
+    assigned = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is_only_for(tree, node, of_autocast)
+    ]
+    excepted = {inner for node in (*of_autocast, *assigned) for inner in ast.walk(node)}
     lines = [
         node.lineno
         for node in ast.walk(tree)
-        if (isinstance(node, ast.Attribute) and node.attr in _DEVICES)
-        or (isinstance(node, ast.Attribute) and node.attr == "type" and "device" in _words(node.value))
-        or (isinstance(node, ast.Compare) and any(map(_is_device, (node.left, *node.comparators))))
+        if node not in excepted
+        and (
+            (isinstance(node, ast.Attribute) and node.attr in _DEVICES)
+            or (isinstance(node, ast.Attribute) and node.attr == "type" and "device" in _words(node.value))
+            or (isinstance(node, ast.Compare) and any(map(_is_device, (node.left, *node.comparators))))
+        )
     ]
     return min((line for line in lines if line not in checked), default=None)
+
+
+def _is_only_for(tree: ast.AST, assignment: ast.Assign, calls: list[ast.Call]) -> bool:
+    """Whether all that is read of a variable is read in these calls."""
+    inside = {node for call in calls for node in ast.walk(call)}
+    own = {name for target in assignment.targets for name in _names(target)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in own]
+    read = [node for node in names if isinstance(node.ctx, ast.Load)]
+    own_values = {node for node in ast.walk(tree) if isinstance(node, ast.Assign) and own & {*_names(node.targets[0])}}
+    inside |= {node for value in own_values for node in ast.walk(value)}
+    return bool(read) and inside.issuperset(read)
 
 
 def _repeated(tree: ast.AST, names: list[str]) -> list[str]:

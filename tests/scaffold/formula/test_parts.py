@@ -37,6 +37,9 @@ def test_a_result_of_matrices_is_one_of_vectors_for_the_operator(tmp_path):
     assert traced["signature"]["joins"] == [".unflatten(-1, (2, 2))"]
     assert traced["signature"]["reference"][-1] == "    return _function(x).flatten(-2)"
     assert traced["results"][0]["cut"]["parts"] == 4
+    body = "a, b = x.unbind(-1); return torch.stack((a, -b, b, a), -1).unflatten(-1, (2, 2)), a * s"
+    traced = formula_of(tmp_path, body, "x: Tensor, s: Tensor", "tuple[Tensor, Tensor]")
+    assert traced["signature"]["joins"] == [".unflatten(-1, (2, 2))", ".squeeze(-1)"]
 
 
 def test_parts_beyond_the_eighth_are_numbered(tmp_path):
