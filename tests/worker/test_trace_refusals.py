@@ -34,6 +34,7 @@ from tests.worker.test_trace import HELPERS, new_trace, trace_text
         ("return xs[0] + xs[1]", "xs: list[Tensor]", "xs, which is a Tensor[]"),
         ("return x.double()", "x: Tensor", "a result of dtype float64"),
         ("return x + torch.rand_like(x)", "x: Tensor", "the operator aten.rand_like"),
+        ("return F.dropout(x, 0.1, on)", "x: Tensor, on: bool = True", "bernoulli_.float, which dropout"),
         ("return x / x.max().item()", "x: Tensor", "a number that Python reads from a tensor, as by item()"),
         ("return F.one_hot(x.argmax(-1), 10)", "x: Tensor", "the operator one_hot"),
         (

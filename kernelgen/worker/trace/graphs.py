@@ -14,7 +14,13 @@ from kernelgen.worker.trace.graph import FLOAT8, INTEGERS, firsts
 from kernelgen.worker.trace.intervals import between, scaled
 from kernelgen.worker.trace.largest import refuse_largest
 from kernelgen.worker.trace.precision import fixed_dtypes, takes_float16, takes_float64
-from kernelgen.worker.trace.refusals import FinalError, OtherRowsError, ReducesError, RefusedError
+from kernelgen.worker.trace.refusals import (
+    UNKNOWN_OPERATOR,
+    FinalError,
+    OtherRowsError,
+    ReducesError,
+    RefusedError,
+)
 from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.sizes import (
     broadcasts,
@@ -61,7 +67,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise FinalError(f"that it writes to {' and '.join(names)}", 7)
     choices = list(assumption.with_flags())
     if assumption.recipe == "row_wise" and len(choices) > 1:
-        raise RefusedError("a bool among the arguments, beside a reduction of rows", 3)
+        raise RefusedError("a bool among the arguments, beside a reduction of rows", UNKNOWN_OPERATOR)
     paths = [_path(choice, function) for choice in choices]
     refuse_other_paths(function, assumption)
     if assumption.split and _has_any_count(function, assumption, paths[0]["forward"]):
