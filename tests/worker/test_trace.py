@@ -168,37 +168,6 @@ def test_a_weight_may_be_a_vector(tmp_path):
     assert trace(ROWS, "layer")["assumption"]["kinds"] == {"x": "element", "weight": "column", "bias": "column"}
 
 
-@pytest.mark.parametrize(
-    ("body", "tensors"),
-    [
-        ("return x @ w", "x: Tensor, w: Tensor"),
-        ("return x.mT @ w", "x: Tensor, w: Tensor"),
-        ("return F.linear(x, w, b).sigmoid()", "x: Tensor, w: Tensor, b: Tensor"),
-        ("return F.silu(x @ w + b)", "x: Tensor, w: Tensor, b: Tensor"),
-    ],
-)
-def test_a_product_with_a_matrix_is_no_product_with_a_vector(tmp_path, body, tensors):
-    """PyTorch's products take either; kernels row by row would refuse the one that most callers pass."""
-    with pytest.raises(RefusedError, match=r"the operator aten\.(mm|bmm|addmm)"):
-        trace_text(tmp_path, body, tensors)
-    assert trace_text(tmp_path, "return torch.mv(x, w)", "x: Tensor, w: Tensor")["assumption"]["kinds"]["w"] == "column"
-
-
-@pytest.mark.parametrize(
-    ("body", "signature"),
-    [
-        ("return torch.einsum('bhd,bhd->bh', x, y)", "x: Tensor, y: Tensor"),
-        ("return torch.einsum('...d,d->...', x, y)", "x: Tensor, y: Tensor"),
-        ("return torch.matmul(x.unsqueeze(-2), y.unsqueeze(-1)).squeeze(-1).squeeze(-1)", "x: Tensor, y: Tensor"),
-        ("return torch.einsum('bsd,bs->bd', x, y)", "x: Tensor, y: Tensor"),
-    ],
-)
-def test_a_product_of_vectors_is_a_sum_of_rows(tmp_path, body, signature):
-    facts = trace_text(tmp_path, body, signature)
-    assert [node["op"] for node in facts["paths"][0]["forward"]["nodes"]] == ["mul", "row_sum"]
-    assert facts["paths"][0]["backward"]
-
-
 @pytest.mark.parametrize("error", ["AssertionError", "TypeError", "KeyError('x')", "NotImplementedError"])
 def test_shapes_that_a_function_refuses_in_its_own_way_are_no_reason(tmp_path, error):
     """Of vectors in place of rows, and of both of them."""
