@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -186,13 +186,33 @@ def vectors(function: Function, assumption: Any) -> dict[str, str]:
             continue
         if _takes(function, sample, name, vector):
             shapes[name] = "broadcast" if all(_takes(function, sample, name, index) for index in others) else "either"
-    together = {name: sample.values[name][vector] for name in shapes}
-    expanded = {name: tensor.expand(sample.shape) for name, tensor in together.items()}
-    try:
-        pairs = zip(function.results(sample.values | together), function.results(sample.values | expanded), strict=True)
-    except Exception:  # It does not take these.
+    if not _take_together(function, sample, shapes, vector):
         return {}
-    return shapes if all(same_values(a, b) for a, b in pairs) else {}
+    broadcast = [name for name, shape in shapes.items() if shape == "broadcast"]
+    if not all(_take_together(function, sample, broadcast, index) for index in others):
+        shapes |= dict.fromkeys(broadcast, "either")
+    return shapes
+
+
+def _take_together(function: Function, sample: Sample, names: Iterable[str], index: tuple[Any, ...]) -> bool:
+    """Whether the function takes this part of all these tensors as it takes the parts repeated to the tensors' shape: a
+    sum of what is small alone has fewer terms. Results are of the same dtype, which a tensor without dimensions has no
+    say in."""
+    smaller = {name: sample.values[name][index] for name in names}
+    for dtype in (torch.float32, torch.bfloat16):
+        both = [
+            {k: v.to(dtype) if has_gradient(v) else v for k, v in {**sample.values, **parts}.items()}
+            for parts in (smaller, {name: part.expand(sample.shape) for name, part in smaller.items()})
+        ]
+        try:
+            pairs = list(zip(*map(function.results, both), strict=True))
+        except Exception:  # It does not take these, or PyTorch has no such kernel for the CPU.
+            return dtype is torch.bfloat16
+        if any(a.dtype != b.dtype for a, b in pairs):
+            return False
+        if dtype is torch.float32 and not all(same_values(a, b) for a, b in pairs):
+            return False
+    return True
 
 
 def _takes(function: Function, sample: Sample, name: str, index: tuple[Any, ...]) -> bool:
