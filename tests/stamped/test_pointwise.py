@@ -103,6 +103,7 @@ ROWS_BUILT = (
     "plain_rms",
     "weighted_places",
     "scaled_maps",
+    "noise_ratio",
 )
 FUZZED = (
     "gelu_bias",

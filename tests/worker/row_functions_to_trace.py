@@ -302,6 +302,11 @@ def scaled_maps(x: Tensor, scale: Tensor) -> Tensor:
     return x * F.hardsigmoid(scale)[:, :, None, None]
 
 
+def noise_ratio(prediction: Tensor, target: Tensor, largest: float = 1.0) -> Tensor:
+    """A row is three dimensions."""
+    return 10 * torch.log10(largest**2 / (prediction - target).square().mean(dim=(-3, -2, -1)))
+
+
 def running_log_sum(x: Tensor, scale: float = 2.0) -> Tensor:
     """The gradient is PyTorch's: it has two running totals."""
     return torch.logcumsumexp(x * scale, -1)
