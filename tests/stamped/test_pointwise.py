@@ -55,6 +55,9 @@ BUILT = (
     # Numbers that the function refuses; parts of which there are twice as many of one tensor.
     "gaussian_nll",
     "partial_rotary",
+    # A matrix for each point, and one that the function is written with.
+    "rotation",
+    "graded",
 )
 ROWS_BUILT = (
     "softmax",
@@ -96,6 +99,11 @@ ROWS_BUILT = (
     "channels_last",
     "rotated_projection",
     "float8_rows",
+    # The epsilon of each dtype, a product of vectors, rows that are counted from the front.
+    "plain_rms",
+    "weighted_places",
+    "scaled_maps",
+    "noise_ratio",
 )
 FUZZED = (
     "gelu_bias",
@@ -117,6 +125,8 @@ FUZZED = (
     "luma_and_chroma",
     "gaussian_nll",
     "partial_rotary",
+    "rotation",
+    "graded",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.

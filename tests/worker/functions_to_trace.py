@@ -381,6 +381,23 @@ def partial_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((turned * cos + torch.cat((-second, first), -1) * sin, rest), -1)
 
 
+def rotation(q: Tensor) -> Tensor:
+    """A result is a matrix for each point."""
+    r, i, j, k = q.unbind(-1)
+    s = 2.0 / (q * q).sum(-1)
+    diagonal = (1 - s * (j * j + k * k), 1 - s * (i * i + k * k), 1 - s * (i * i + j * j))
+    upper = (s * (i * j - k * r), s * (i * k + j * r), s * (j * k - i * r))
+    lower = (s * (i * j + k * r), s * (i * k - j * r), s * (j * k + i * r))
+    rows = (diagonal[0], *upper[:2], lower[0], diagonal[1], upper[2], *lower[1:], diagonal[2])
+    return torch.stack(rows, -1).reshape(*q.shape[:-1], 3, 3)
+
+
+def graded(rgb: Tensor, gain: Tensor) -> Tensor:
+    """A matrix that the function is written with, beside a number for each point."""
+    matrix = torch.tensor([[0.9, 0.2, -0.1], [0.1, 0.8, 0.1], [0.0, -0.2, 1.2]], dtype=rgb.dtype, device=rgb.device)
+    return (rgb @ matrix.T) * gain.unsqueeze(-1)
+
+
 def stepped(x: Tensor, at_zero: Tensor) -> Tensor:
     """PyTorch has no derivative."""
     return torch.heaviside(x, at_zero)

@@ -288,6 +288,25 @@ def residual_rms(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-5)
     return F.rms_norm(h, (h.shape[-1],), weight, eps), h
 
 
+def plain_rms(x: Tensor, weight: Tensor) -> Tensor:
+    """PyTorch's eps is that of the dtype that it computes in."""
+    return F.rms_norm(x, (x.shape[-1],), weight)
+
+
+def weighted_places(x: Tensor, weights: Tensor) -> Tensor:
+    return torch.einsum("bsd,bs->bd", x, weights)
+
+
+def scaled_maps(x: Tensor, scale: Tensor) -> Tensor:
+    """A row is two dimensions that are counted from the front, of tensors of four or more."""
+    return x * F.hardsigmoid(scale)[:, :, None, None]
+
+
+def noise_ratio(prediction: Tensor, target: Tensor, largest: float = 1.0) -> Tensor:
+    """A row is three dimensions."""
+    return 10 * torch.log10(largest**2 / (prediction - target).square().mean(dim=(-3, -2, -1)))
+
+
 def running_log_sum(x: Tensor, scale: float = 2.0) -> Tensor:
     """The gradient is PyTorch's: it has two running totals."""
     return torch.logcumsumexp(x * scale, -1)

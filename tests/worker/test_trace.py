@@ -16,6 +16,7 @@ from kernelgen.worker.trace.evaluate import evaluate  # noqa: E402
 from kernelgen.worker.trace.function import load  # noqa: E402
 from kernelgen.worker.trace.graph import Sample  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
+from kernelgen.worker.trace.symbols import EPSILON  # noqa: E402
 from tests.conftest import locked, shared_folder  # noqa: E402
 
 POINTWISE = Path(__file__).with_name("functions_to_trace.py")
@@ -167,20 +168,12 @@ def test_a_weight_may_be_a_vector(tmp_path):
     assert trace(ROWS, "layer")["assumption"]["kinds"] == {"x": "element", "weight": "column", "bias": "column"}
 
 
-@pytest.mark.parametrize(
-    ("body", "tensors"),
-    [
-        ("return x @ w", "x: Tensor, w: Tensor"),
-        ("return x.mT @ w", "x: Tensor, w: Tensor"),
-        ("return F.linear(x, w, b).sigmoid()", "x: Tensor, w: Tensor, b: Tensor"),
-        ("return F.silu(x @ w + b)", "x: Tensor, w: Tensor, b: Tensor"),
-    ],
-)
-def test_a_product_with_a_matrix_is_no_product_with_a_vector(tmp_path, body, tensors):
-    """PyTorch's products take either; kernels row by row would refuse the one that most callers pass."""
-    with pytest.raises(RefusedError, match=r"the operator aten\.(mm|bmm|addmm)"):
-        trace_text(tmp_path, body, tensors)
-    assert trace_text(tmp_path, "return torch.mv(x, w)", "x: Tensor, w: Tensor")["assumption"]["kinds"]["w"] == "column"
+@pytest.mark.parametrize("error", ["AssertionError", "TypeError", "KeyError('x')", "NotImplementedError"])
+def test_shapes_that_a_function_refuses_in_its_own_way_are_no_reason(tmp_path, error):
+    """Of vectors in place of rows, and of both of them."""
+    body = f"if x.shape != y.shape or x.shape != z.shape: raise {error}\n    return ((x - y).abs() * z).sum(-1)"
+    facts = trace_text(tmp_path, body, "x: Tensor, y: Tensor, z: Tensor")
+    assert facts["assumption"]["vectors"] == {}
 
 
 def test_a_number_of_each_row_that_broadcasts_is_no_matrix(tmp_path):
@@ -327,6 +320,15 @@ def test_a_number_that_pytorch_rounds_to_float32_is_as_it_was_written(tmp_path):
     assert 1e-6 in [a.get("constant") for node in written["nodes"] for a in node["arguments"]]
 
 
+@pytest.mark.parametrize(("eps", "is_epsilon"), [("", True), (", eps=torch.finfo(torch.float32).eps", False)])
+def test_the_epsilon_of_each_dtype_is_that_of_what_kernels_compute_in(tmp_path, eps, is_epsilon):
+    facts = trace_text(tmp_path, f"return F.rms_norm(x, (x.shape[-1],){eps})")
+    assert facts["takes_float64"]
+    for graph in (facts["paths"][0]["forward"], facts["paths"][0]["backward"]):
+        scalars = {argument.get("scalar") for node in graph["nodes"] for argument in node["arguments"]}
+        assert (EPSILON in scalars) == is_epsilon
+
+
 def test_what_pytorch_has_no_derivative_of_has_no_gradient():
     facts = trace(POINTWISE, "stepped")
     assert facts["paths"][0]["backward"] is None
@@ -345,6 +347,10 @@ def test_a_bool_argument_gives_a_path_each(tmp_path):
 def test_a_mask_is_a_bool_tensor(tmp_path):
     facts = trace_text(tmp_path, "return x.masked_fill(~mask, -1.0)", "x: Tensor, mask: Tensor")
     assert facts["assumption"]["dtypes"] == {"x": "float", "mask": "bool"}
+
+
+def test_what_is_random_in_training_alone_is_no_random_number(tmp_path):
+    assert trace_text(tmp_path, "return F.rrelu(x)")["paths"][0]["backward"]
 
 
 def test_what_is_not_differentiable_has_no_backward(tmp_path):

@@ -38,6 +38,7 @@ A, B = "x: Tensor, a: float", "x: Tensor, a: float, b: float"
         ("return x / (x.abs().sum(-1) + torch.finfo(x.dtype).eps)[..., None]", "x: Tensor", "those of torch.finfo"),
         ("return x * 2 if x.is_cuda else x * 3", "x: Tensor", "where a tensor lies, in `return x * 2"),
         ("return x * 2 if x.device.type == 'cuda' else x * 3", "x: Tensor", "where a tensor lies, in `return x * 2"),
+        ("d = x.device.type; return x * 2 if d == 'cuda' else x * 3", "x: Tensor", "where a tensor lies, in `d = x."),
         ("return x * 2 if x.is_contiguous() else x * 3", "x: Tensor", "that do not lie contiguously"),
         ("return x * 2 if torch.is_grad_enabled() else x * 3", "x: Tensor", "where no gradients are wanted"),
     ],
@@ -57,6 +58,11 @@ def test_another_path_is_seen(tmp_path, body, signature, reason):
         ("if not 0 <= a <= 1: raise ValueError(a)\n    return x * a", A),
         ("if not x.is_contiguous(): x = x.contiguous()\n    return x.sin()", "x: Tensor"),
         ("assert x.device == y.device; return x * y.to(x.device)", "x: Tensor, y: Tensor"),
+        (
+            "with torch.autocast(x.device.type, enabled=False): y = x.float().sin()\n    return y.to(x.dtype)",
+            "x: Tensor",
+        ),
+        ("d = x.device.type; d = d if d != 'mps' else 'cpu'\n    with torch.autocast(d): return x.sin()", "x: Tensor"),
         ("return x.masked_fill(mask, torch.finfo(x.dtype).min).softmax(-1)", "x: Tensor, mask: Tensor"),
         ("return x * (0.5 * (1 + math.cos(math.pi * min(1.0, a / b))))", B),
         # Divided by 0 where a is 1.

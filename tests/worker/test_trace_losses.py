@@ -65,6 +65,19 @@ def test_an_element_of_each_row_is_picked_in_many_ways(tmp_path, body):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        "return x.scatter(-1, t.unsqueeze(-1), -1e4).softmax(-1)",
+        "m = (x - x.gather(1, t[:, None]) + 1).clamp(min=0); return m.scatter(1, t[:, None], 0).sum(1)",
+    ],
+)
+def test_an_element_of_each_row_is_set(tmp_path, body):
+    facts = trace_text(tmp_path, body, "x: Tensor, t: Tensor")
+    assert facts["assumption"]["dtypes"]["t"] == "int"
+    assert facts["paths"][0]["backward"]
+
+
+@pytest.mark.parametrize(
     ("body", "dtype"),
     [
         ("return (x > 0).any(-1)", "bool"),

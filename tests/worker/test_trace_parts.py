@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from kernelgen.worker.trace.cost import Cost  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
 
 from .test_trace import POINTWISE, ROWS, trace, trace_text  # noqa: E402
@@ -178,6 +179,16 @@ def test_a_function_that_reads_the_first_numbers_of_a_row_has_points_of_so_many(
     facts = trace_text(tmp_path, body)["assumption"]
     assert (facts["exact"], facts["any_size"]) == (True, True)
     assert facts["cuts"] == {"x": {"parts": numbers, "in_turns": True}}
+
+
+def test_points_that_the_source_takes_apart_come_before_parts_of_any_size(tmp_path, monkeypatch):
+    """Of a long function no other assumption has to be traced."""
+    cost = Cost()
+    monkeypatch.setattr("kernelgen.worker.trace.Cost", lambda: cost)
+    body = "s = (x[..., 2:] - x[..., :2]) * (y[..., 2:] - y[..., :2]); return s[..., 0] * s[..., 1] + x[..., 3]"
+    cuts = trace_text(tmp_path, body, "x: Tensor, y: Tensor")["assumption"]["cuts"]
+    assert cuts == {name: {"parts": 4, "in_turns": True} for name in "xy"}
+    assert cost.spent < 4_000
 
 
 def test_numbers_that_are_not_read_are_part_of_a_point_where_shapes_say_so(tmp_path):

@@ -37,6 +37,7 @@ def test_a_formula_asks_the_row_for_its_place():
     [
         ("return x.softmax(-1) * s[:, None]", [-3, -1]),
         ("return x.softmax(-1) * s.unsqueeze(1)", [-3, -1]),
+        ("return torch.einsum('bsd,bd->bsd', x.softmax(-1), s)", [-3, -1]),
         ("return x.softmax(-1) * s.view(s.shape[0], 1, s.shape[1])", [-3, -1]),
         ("return x.softmax(-1) * (1 + s)[:, None, None]", [-3]),
         ("return x.softmax(-1) * s[None, :, None]", [-2]),

@@ -14,6 +14,8 @@ from tests.worker.test_trace import HELPERS, new_trace, trace_text
     ("body", "signature", "reason"),
     [
         ("return x @ x.mT", "x: Tensor", "the operator aten.bmm"),
+        ("return (x @ y * x).sum(-1)", "x: Tensor, y: Tensor", "the operator matmul"),
+        ("return torch.einsum('nd,md->nm', x, y)", "x: Tensor, y: Tensor", "the operator aten.bmm, which einsum runs"),
         ("return x - x.mean(0, True) - x.mean(1, True)", "x: Tensor", "mean over several sets of dimensions"),
         ("return x.median(-1).values", "x: Tensor", "the operator aten.median"),
         ("return x.cumsum(-1) + x.flip(-1)", "x: Tensor", "the operator aten.flip of some rows beside others"),
@@ -32,6 +34,7 @@ from tests.worker.test_trace import HELPERS, new_trace, trace_text
         ("return xs[0] + xs[1]", "xs: list[Tensor]", "xs, which is a Tensor[]"),
         ("return x.double()", "x: Tensor", "a result of dtype float64"),
         ("return x + torch.rand_like(x)", "x: Tensor", "the operator aten.rand_like"),
+        ("return F.dropout(x, 0.1, on)", "x: Tensor, on: bool = True", "bernoulli_.float, which dropout"),
         ("return x / x.max().item()", "x: Tensor", "a number that Python reads from a tensor, as by item()"),
         ("return F.one_hot(x.argmax(-1), 10)", "x: Tensor", "the operator one_hot"),
         (

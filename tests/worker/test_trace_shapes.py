@@ -38,6 +38,21 @@ def test_given_shapes_are_those_of_the_kernels(tmp_path, body, x, w, results, re
     assert (refusal or "") == (reason or "")
 
 
+@pytest.mark.parametrize(
+    ("body", "y", "z"),
+    [
+        ("return (x - y).abs().mean(-1) * (x + z).amax(-1)", "broadcast", "broadcast"),
+        # A sum of what is small alone has one term, where both are.
+        ("return x * (y * z).sum(-1, keepdim=True)", "either", "either"),
+        # A number of float32 that is none of a row decides over no dtype.
+        ("return x.mean(-1) - y.float().mean(-1) * (x + z).amax(-1)", None, None),
+    ],
+)
+def test_tensors_that_broadcast_do_so_together(tmp_path, body, y, z):
+    vectors = trace_text(tmp_path, body, "x: Tensor, y: Tensor, z: Tensor")["assumption"]["vectors"]
+    assert (vectors.get("y"), vectors.get("z")) == (y, z)
+
+
 def test_given_results_are_those_of_the_function(tmp_path):
     """Of one tensor, for which few assumptions are tried."""
     calls = [{"arguments": {"x": (4, 33)}, "dtypes": {"x": "float"}, "results": [(33,)]}]

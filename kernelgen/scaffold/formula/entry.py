@@ -8,6 +8,7 @@ from typing import Any
 from kernelgen.scaffold.formula import signature
 from kernelgen.scaffold.formula.flat import flat
 from kernelgen.scaffold.formula.groups import groups
+from kernelgen.scaffold.formula.matrices import matrices
 from kernelgen.scaffold.formula.orders import orders
 from kernelgen.scaffold.formula.pointwise import pointwise
 from kernelgen.scaffold.formula.row_wise import row_wise
@@ -27,7 +28,7 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
     taken = [name for name in traced["arguments"] if of_groups is None or name != of_groups["argument"]]
     of_orders = orders(schema, traced)
     of_flat = flat(schema, traced)
-    own_signature = signature.of_function(schema, taken, of_groups, of_orders, of_flat)
+    own_signature = signature.of_function(schema, taken, of_groups, of_orders, of_flat, matrices(schema, traced))
     schema = with_free_names(signature.of_operator(schema, taken) if own_signature else schema)
     if dim := traced["assumption"].get("rows", {}).get("argument"):
         of_dim = [a | {"sample": a["default"] or "-1"} if a["name"] == dim else a for a in schema["arguments"]]

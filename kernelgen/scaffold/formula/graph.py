@@ -45,6 +45,8 @@ class Node:
 
 Value = Node | Name | Number
 
+# What a trace calls the epsilon of the dtype that kernels compute in.
+EPSILON = "machine epsilon"
 # Arithmetic of these is written as it was traced: it wraps around.
 _INTEGERS = {"int8", "uint8", "int16", "int32", "int64"}
 # What a last bit more or less changes much: a function of such an operator's argument has steps.
@@ -257,6 +259,8 @@ class FormulaGraph:
         if "grad" in argument:
             return Name(self._grads[_part(argument["grad"], argument)], "float", argument["kind"])
         name = argument.get("input") or argument["scalar"]
+        if name == EPSILON:
+            return Name("math::kEpsilon<Number>", "float", "scalar")
         return Name(self._parameters[_part(name, argument)], argument["dtype"], argument["kind"])
 
     def node(self, op: str, arguments: tuple[Value, ...], dtype: str, kind: str, name: str | None) -> Value:

@@ -22,7 +22,15 @@ def lacking(folder: Path, traced: Mapping[str, Any]) -> str | None:
     texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("template/_macros/formula*.jinja"))]
     text = "\n".join(texts)
     lacking_macro = next((what for what, macro in _macros(traced) if f"macro {macro}(" not in text), None)
-    return lacking_macro or _lacking_power(folder, str(traced)) or _lacking_scan(folder, str(traced))
+    of_headers = (_lacking_epsilon, _lacking_power, _lacking_scan)
+    return lacking_macro or next(filter(None, (lacks(folder, str(traced)) for lacks in of_headers)), None)
+
+
+def _lacking_epsilon(folder: Path, text: str) -> str | None:
+    """The epsilon of a number's dtype is younger than its infinity."""
+    headers = folder.glob("template/src/*/include/cpu/common_functions.h")
+    is_there = any("kEpsilon" in header.read_text(encoding="utf-8") for header in headers)
+    return "the epsilon of a number's dtype" if "math::kEpsilon" in text and not is_there else None
 
 
 def _lacking_power(folder: Path, text: str) -> str | None:

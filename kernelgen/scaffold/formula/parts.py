@@ -65,7 +65,9 @@ def _is_free(name: str, own: Container[str], taken: Container[str]) -> bool:
 
 
 def _ordinal(part: int, cut: Mapping[str, Any]) -> str:
-    return _HALVES_IN_TURNS[part] if cut["in_turns"] and cut["parts"] == 2 else _ORDINALS[part]
+    if cut["in_turns"] and cut["parts"] == 2:
+        return _HALVES_IN_TURNS[part]
+    return _ORDINALS[part] if part < len(_ORDINALS) else f"part_{part + 1}"
 
 
 def note_used(tensors: Sequence[dict[str, Any]], names: Mapping[tuple[str, int], str], read: Container[str]) -> None:

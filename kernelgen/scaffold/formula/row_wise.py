@@ -252,6 +252,7 @@ def _rows(schema: Mapping[str, Any], assumption: Mapping[str, Any]) -> dict[str,
     of_last = {(-1,): "the last dimension", (-2, -1): "the last two dimensions", (-3, -2, -1): "the last 3 dimensions"}
     words = of_last.get(tuple(dims), f"dimension {listed}" if len(dims) == 1 else f"the dimensions {listed}")
     # Tensors of several rows, where a row takes more than one dimension.
-    drawn = least if len(dims) == 1 else min(max(least, len(dims) + 1), most or len(dims) + 1)
+    several = max(least, len(dims) + 1)
+    drawn = least if len(dims) == 1 else min(several, most or several)
     python = f"({listed}{',' if len(dims) == 1 else ''})"
     return text | {"cpp": f"{{{listed}}}", "python": python, "words": words, "drawn": drawn}

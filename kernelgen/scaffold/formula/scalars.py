@@ -16,9 +16,13 @@ from kernelgen.scaffold.formula.lines import Writer, free_name, word_of
 _ARITHMETIC = {"add", "sub", "mul", "div", "neg"}
 # The functions of <cmath>, by operator.
 _FUNCTIONS = {"abs": "fabs", "maximum": "fmax", "minimum": "fmin"} | {
-    name: name for name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "pow", "sin", "sqrt")
+    name: name
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp"),
+        *("exp2", "expm1", "floor", "hypot", "lgamma", "log", "log10", "log1p", "log2", "pow", "sin", "sinh", "sqrt"),
+        *("tan", "tanh"),
+    )
 }
-_FUNCTIONS |= {name: name for name in ("floor", "ceil", "tan", "tanh")}
 _INVERSES = {"reciprocal", "rsqrt", "inverse"}
 _OPERATORS = {*_ARITHMETIC, *_FUNCTIONS, *_INVERSES}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelgen.scaffold.formula import flat as flat_of
 from kernelgen.scaffold.formula import groups as groups_of
+from kernelgen.scaffold.formula import matrices as matrices_of
 from kernelgen.scaffold.formula import orders as orders_of
 from kernelgen.scaffold.schema.model import Argument
 from kernelgen.scaffold.schema.parser import parse
@@ -40,12 +41,14 @@ def of_function(
     groups: Mapping[str, Any] | None = None,
     orders: Mapping[str, Any] | None = None,
     flat: Mapping[str, Any] | None = None,
+    matrices: matrices_of.Matrices = (),
 ) -> dict[str, Any] | None:
     """What the templates say of the function's own arguments; None where they are those of the operator.
 
     Args:
         taken: the arguments of the operator.
         groups: how the function splits a dimension into groups, where it does.
+        matrices: the rows and columns of the results that are a matrix for each point.
 
     - `arguments`: as in `schema`, but only what Python needs of each.
     - `kernels_are_for`: what of them the kernels are for, in words; empty where that is any call.
@@ -69,7 +72,7 @@ def of_function(
     given = [next(a for a in arguments if a["name"] == name) for name in taken]
     in_order = given == [a for a in arguments if a in given]
     is_plain = not left_out and not optional and in_order and not any(a["keyword_only"] for a in arguments)
-    if is_plain and groups is None and orders is None and flat is None:
+    if is_plain and groups is None and orders is None and flat is None and not matrices:
         return None
     by_name = _by_name(arguments, given, left_out) if in_order else given
     conditions = [f"{a['python']} is None" for a in optional] + [_differs(a) for a in left_out]
@@ -87,7 +90,13 @@ def of_function(
             *lines.python("def _reference(", [f"{a['python']}: Any" for a in own], ") -> Any:"),
             '    """reference.py, with the arguments of the operator."""',
             *_call_of_reference(
-                _passed(given, arguments, by_name, groups, names, orders, flat), schema, groups, names, orders, flat
+                _passed(given, arguments, by_name, groups, names, orders, flat),
+                schema,
+                groups,
+                names,
+                orders,
+                flat,
+                matrices,
             ),
         ],
         "drawn": [
@@ -97,7 +106,7 @@ def of_function(
         **({"permuted": _permuted(own, orders)} if orders else {}),
         **({"ranks": orders_of.ranks(orders, given)} if orders and orders["matrices"] else {}),
         **({"flat": flat_of.of_function(flat, given)} if flat else {}),
-        "joins": flat_of.joining(flat) if flat else _joins(groups, orders, len(schema["returns"])),
+        "joins": flat_of.joining(flat) if flat else _joins(groups, orders, matrices, len(schema["returns"])),
         "by_name": [a["name"] for a in by_name],
         "imports": _imports(arguments),
     }
@@ -133,6 +142,7 @@ def _call_of_reference(
     names: Mapping[str, str],
     orders: Mapping[str, Any] | None,
     flat: Mapping[str, Any] | None,
+    matrices: matrices_of.Matrices,
 ) -> list[str]:
     """The lines of the operator's reference that call the function, and give its results as the operator has them."""
     results = [result["python"] for result in schema["returns"]]
@@ -141,6 +151,8 @@ def _call_of_reference(
         methods = groups_of.unjoining(groups, names[groups["first"]])
     if flat:
         methods = flat_of.from_reference(flat)
+    if matrices:
+        methods = matrices_of.from_reference(matrices)
     if orders:
         first, pairs = names[orders["first"]], zip(methods, orders["results"], strict=True)
         methods = [orders_of.from_reference(orders, method, order, first) for method, order in pairs]
@@ -159,11 +171,13 @@ def _permuted(arguments: Sequence[Mapping[str, Any]], orders: Mapping[str, Any])
     ]
 
 
-def _joins(groups: Mapping[str, Any] | None, orders: Mapping[str, Any] | None, count: int) -> list[str]:
+def _joins(
+    groups: Mapping[str, Any] | None, orders: Mapping[str, Any] | None, matrices: matrices_of.Matrices, count: int
+) -> list[str]:
     """What makes each of the function's results of the operator's; empty where nothing has to."""
-    if not groups and not orders:
+    if not groups and not orders and not matrices:
         return []
-    joins = groups_of.joining(groups) if groups else [""] * count
+    joins = groups_of.joining(groups) if groups else matrices_of.joining(matrices) if matrices else [""] * count
     if not orders:
         return joins
     joins = [orders_of.permuted(join, order) for join, order in zip(joins, orders["results"], strict=True)]

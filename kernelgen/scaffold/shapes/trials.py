@@ -154,8 +154,6 @@ def _lacks(operator: Operator, drawn: list[Case], backward: str) -> list[list[st
         lacks.append(["autocast", "its tensors have dtypes of their own"])
     if "float" not in operator.classes:
         lacks.append(["float64", "no tensor takes it"])
-    if backward == "composed":
-        lacks.append(["CUDA graphs of the gradient", "that of reference.py may wait for the GPU"])
     lacks.append(["sharding", "to do: _library.register_sharding"])
     lacks.append(["huge inputs", "to do: huge_cases"])
     return lacks

@@ -17,7 +17,7 @@ import torch
 
 from kernelgen.worker.quiet import quiet
 from kernelgen.worker.trace.assumption import Assumption
-from kernelgen.worker.trace.assumptions import assumptions
+from kernelgen.worker.trace.assumptions import assumptions, is_of_points
 from kernelgen.worker.trace.cost import Budget, Cost
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.domains import DomainSearch
@@ -27,6 +27,7 @@ from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load
 from kernelgen.worker.trace.graphs import graphs_of
 from kernelgen.worker.trace.groups import of_groups
+from kernelgen.worker.trace.matrices import with_matrices
 from kernelgen.worker.trace.refusals import (
     OF_INTEGERS,
     TAKES_INTEGERS,
@@ -252,6 +253,8 @@ class _Search:
             raise
         except RefusedError as refused:
             self._note(assumption, refused)
+            if isinstance(refused, AnySizeError) and is_of_points(assumption, self._function.point_size):
+                return self.attempt(self._of_points.pop())
         except Exception as error:  # It does not take such arguments.
             own = of_operator(self._function, assumption)
             if not assumption.domains and (bounded := self._domains.bounded(own, assumption, error)):
@@ -315,6 +318,7 @@ def _every(
         function.may_permute,
         said,
         _takes_numbers(function, next(assumptions(arguments, recipes, said=said))),
+        function.point_size,
     )
     if function.takes_classes:
         every = sorted(every, key=lambda assumption: "int" not in assumption.dtypes.values())
@@ -377,6 +381,8 @@ def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dic
     """The graphs under an assumption whose kernels take the shapes that the function is called with."""
     for call in calls or ():
         refuse_other_dtypes(call["dtypes"], assumption.dtypes)
+    if assumption.exact and assumption.flat_dim is None:
+        assumption = with_matrices(function, assumption)
     flat = facts_of(function, assumption) if assumption.flat_dim is not None else None
     facts = graphs_of(assumption, of_operator(function, assumption))
     forward = facts["paths"][0]["forward"]

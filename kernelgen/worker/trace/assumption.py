@@ -34,9 +34,10 @@ class Assumption:
     dimensions, and are repeated along the others, with these dimensions, from the end. `exact`: parts of what is
     cut are single elements, as the coordinates of a point are; `any_size`: the function takes longer ones, too.
     `numbers`: the tensors that have a number for each point, and lack the last dimension; `matrices`: points are rows
-    of matrices, and nothing else. `flat_dim`: the dimension that the function cuts; for its operator it is the last,
-    with those behind it. `split`: a dimension of some tensors is two of `rank`. `orders`: the tensors whose dimensions
-    come in another order for the function, as permute takes it. `domains`: the intervals that the numbers of some are
+    of matrices, and nothing else. `matrix_sizes`: the rows and columns of the results that are a matrix for each point,
+    None of others. `flat_dim`: the dimension that the function cuts; for its operator it is the last, with those behind
+    it. `split`: a dimension of some tensors is two of `rank`. `orders`: the tensors whose dimensions come in another
+    order for the function, as permute takes it. `domains`: the intervals that the numbers of some are
     drawn from, because the function refuses others."""
 
     recipe: str
@@ -56,6 +57,7 @@ class Assumption:
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
     exact: bool = False
     any_size: bool = False
+    matrix_sizes: tuple[tuple[int, int] | None, ...] = ()
     numbers: frozenset[str] = frozenset()
     matrices: bool = False
     flat_dim: int | None = None
@@ -83,6 +85,8 @@ class Assumption:
         if self.cuts is None:
             return facts
         facts |= {"exact": self.exact, "any_size": self.any_size}
+        if any(self.matrix_sizes):
+            facts |= {"matrix_sizes": [sizes and list(sizes) for sizes in self.matrix_sizes]}
         if self.numbers or self.matrices:
             facts |= {"numbers": sorted(self.numbers), "matrices": self.matrices}
         return facts | {"cuts": {name: cut.as_dict() for name, cut in self.cuts.items()}}

@@ -36,6 +36,7 @@ def assumptions(
     may_permute: bool = False,
     said: Mapping[str, str] | None = None,
     takes_numbers: bool = False,
+    point_size: int = 0,
 ) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
 
@@ -47,6 +48,7 @@ def assumptions(
         said: the dtypes of tensors that are not of floating-point numbers, where somebody says so.
         takes_numbers: whether it takes tensors of floating-point numbers alone, so that rows of these are likelier than
             masks.
+        point_size: how many numbers it takes a last dimension apart into, which are likelier than parts of any size.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
     said = said or {}
@@ -70,9 +72,8 @@ def assumptions(
         if recipe == "pointwise" and may_index:
             yield from (replace(plain, coordinates=True, square=square) for square in (False, True))
         if recipe == "pointwise" and may_cut:
-            yield from _cut(plain, tensors)
-            yield from _flat(plain, tensors)
-            yield from _of_points(plain, tensors)
+            every_cut = itertools.chain(_cut(plain, tensors), _flat(plain, tensors), _of_points(plain, tensors))
+            yield from sorted(every_cut, key=lambda cut: not is_of_points(cut, point_size)) if point_size else every_cut
         if recipe == "row_wise":
             yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
             of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
@@ -158,16 +159,22 @@ def _cut(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:
         for names in _choices(tensors):
             if names or (parts, in_turns) == (_PARTS[0], False):
                 yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, in_turns)))
-    # Half of the first is what meets the others, as where a part of each head is turned; a quaternion turns vectors.
+    # Half of the first is what meets the others, as where a part of each head is turned.
     if len(tensors) > 1:
-        threes = dict.fromkeys(tensors[1:], Cut(3, True))
-        yield replace(plain, cuts={tensors[0]: Cut(4, True)} | threes, exact=True)
-        halves = dict.fromkeys(tensors[1:], Cut(2))
-        yield replace(plain, cuts={tensors[0]: Cut(4)} | halves)
-    # A point's coordinates, a quaternion: of all tensors, or beside numbers of others.
+        yield replace(plain, cuts={tensors[0]: Cut(4)} | dict.fromkeys(tensors[1:], Cut(2)))
+    # A point's coordinates, a quaternion: of all tensors, or beside numbers of others; a quaternion turns vectors.
     for parts in _POINTS:
         for names in dict.fromkeys((tuple(tensors), tuple(tensors[:1]))):
             yield replace(plain, cuts=dict.fromkeys(names, Cut(parts, True)), exact=True)
+        if parts == _PARTS[-1] and len(tensors) > 1:
+            threes = dict.fromkeys(tensors[1:], Cut(3, True))
+            yield replace(plain, cuts={tensors[0]: Cut(4, True)} | threes, exact=True)
+
+
+def is_of_points(assumption: Assumption, size: int) -> bool:
+    """Whether tensors are assumed to be of points of so many numbers, and none of another dimension than the last."""
+    is_exact = assumption.exact and assumption.flat_dim is None
+    return is_exact and size == max(cut.parts for cut in assumption.cuts.values())
 
 
 def _flat(plain: Assumption, tensors: list[str]) -> Iterator[Assumption]:

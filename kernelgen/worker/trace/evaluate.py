@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.graph import CODES, Sample, has_gradient, inverse, order_of
-from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS
+from kernelgen.worker.trace.symbols import BATCH, COLUMNS, EPSILON, ROWS
 
 _ROWS = {"row_sum": torch.sum, "row_amax": torch.amax, "row_amin": torch.amin}
 _PLACES = {"row_argmax": torch.argmax, "row_argmin": torch.argmin}
@@ -41,6 +41,8 @@ class _Evaluation:
 
     def __init__(self, values: dict[str, Any], grads: list[Tensor], sample: Sample, shape: tuple[int, ...]) -> None:
         self._values = {**values, COLUMNS: sample.columns, ROWS: sample.rows, BATCH: sample.shape[0]}
+        is_wide = any(value.dtype == torch.float64 for value in values.values() if isinstance(value, Tensor))
+        self._values[EPSILON] = torch.finfo(torch.float64 if is_wide else torch.float32).eps
         self._grads, self._sample, self.shape = grads, sample, shape
         self._column_shape = [size if dim in sample.dims else 1 for dim, size in enumerate(sample.shape)]
         self.computed: list[Tensor] = []

@@ -15,6 +15,7 @@ from torch import Tensor
 from kernelgen.worker.trace.comparison import same_values
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
+from kernelgen.worker.trace.matrices import of_vectors
 from kernelgen.worker.trace.refusals import RefusedError
 from kernelgen.worker.trace.sizes import doubled, reads_further
 
@@ -26,10 +27,10 @@ _SEVERAL = 3
 
 
 def of_operator(function: Function, assumption: Any) -> Function:
-    """The function as it is of the operator's tensors, where the assumption is that it cuts such a dimension."""
+    """The function as it is of the operator's tensors, where it cuts such a dimension, or returns matrices."""
     dim = assumption.flat_dim
     if dim is None:
-        return function
+        return of_vectors(function, assumption)
     parts = {name: assumption.cuts[name].parts if name in assumption.cuts else 1 for name in assumption.kinds}
     places = {argument["name"]: i for i, argument in enumerate(assumption.arguments)}
     adapted = copy.copy(function)

@@ -35,6 +35,8 @@ _RUNNING = {
     *("_dynamo", "beartype", "cache", "compile", "compiler", "custom_op", "ignore", "jaxtyped", "lru_cache", "script"),
     *("script_if_tracing", "typechecked", "unused"),
 }
+# The most numbers that a point has.
+_MOST_OF_POINT = 4
 # What asks where tensors lie.
 _DEVICES = {"is_cpu", "is_cuda", "is_meta", "get_device"}
 # The function that the instrumented source calls after each assignment.
@@ -57,6 +59,7 @@ class Function:
         self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
         self.largest_bound = 0  # The largest whole number that stands where a dimension is cut.
         self.may_cut = False  # Whether something in the source may cut a dimension into parts, or join parts.
+        self.point_size = 0  # How many numbers the source takes an argument's last dimension apart into; 0: no such.
         self.may_index = False  # Whether something may compute with the coordinates of elements.
         # The arguments that the source gives dimensions of size 1, to repeat them along others.
         self.repeated: list[str] = []
@@ -106,6 +109,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]], cost: Cost | N
     function.source = source
     function.numbers = _numbers(ast.parse(source))
     function.may_cut = _may_cut(ast.parse(source))
+    function.point_size = _point_size(ast.parse(source), [argument["name"] for argument in arguments])
     function.largest_bound = max(_bounds(ast.parse(source)), default=0)
     function.may_index = bool(_words(ast.parse(source)) & _INDEXING)
     function.repeated = _repeated(ast.parse(source), [argument["name"] for argument in arguments])
@@ -171,7 +175,14 @@ def _may_cut(tree: ast.AST) -> bool:
     """Whether a call or an index in a source may cut a dimension into parts, or join parts."""
     indices = [node.slice for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
     items = [index.elts if isinstance(index, ast.Tuple) else [index] for index in indices]
-    return any(map(_picks, items)) or bool(_words(tree) & _CUTTING)
+    return any(map(_picks, items)) or bool(_words(tree) & _CUTTING) or any(map(_has_several, ast.walk(tree)))
+
+
+def _has_several(node: ast.AST) -> bool:
+    """Whether a node is a tensor that is written with several numbers, as one for each coordinate or colour."""
+    if not isinstance(node, ast.Call) or not _words(node.func) & {"tensor", "as_tensor", "new_tensor"}:
+        return False
+    return bool(node.args) and isinstance(node.args[0], (ast.List, ast.Tuple)) and len(node.args[0].elts) > 1
 
 
 def _bounds(tree: ast.AST) -> list[int]:
@@ -227,6 +238,24 @@ def _picks(items: list[ast.expr]) -> bool:
     return has_bounds or bool(others and (slices or any(map(_is_ellipsis, items))))
 
 
+def _point_size(tree: ast.AST, names: list[str]) -> int:
+    """How many numbers the last dimension of an argument is taken apart into, as by `box[..., 3]` or `p.unbind(-1)`; 0
+    where it is not, or into more than points have."""
+    sizes = [0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and _names_in(node.value) & {*names}:
+            *others, last = node.slice.elts
+            place = ast.unparse(last)
+            is_of_last = isinstance(node.value, ast.Name) and len(others) == 1 and _is_ellipsis(others[0])
+            if is_of_last and place.lstrip("-").isdecimal():
+                sizes.append(-int(place) if place.startswith("-") else int(place) + 1)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and "unbind" in _words(node.value.func):
+            taken = node.value.args[:1] if ast.unparse(node.value.func) == "torch.unbind" else [node.value.func]
+            is_whole = all(ast.unparse(item).removesuffix(".unbind") in names for item in taken)
+            sizes += [len(_names(target)) for target in node.targets if is_whole]
+    return max(sizes) if 1 < max(sizes) <= _MOST_OF_POINT else 0
+
+
 def _cut_from_front(tree: ast.AST) -> tuple[str, str] | None:
     """The first index such as `x[:, 2]`, and `x[..., 2]`."""
     for node in ast.walk(tree):
@@ -242,19 +271,39 @@ def _is_device(node: ast.AST) -> bool:
 
 
 def _asks_device(tree: ast.AST, checked: set[int]) -> int | None:
-    """The first line that asks on which device a tensor lies, but to refuse it; None where there is none."""
+    """The first line that asks on which device a tensor lies, but to refuse it, or to switch autocast off there; None
+    where there is none."""
+    of_autocast = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and "autocast" in _words(node.func)]
+    assigned = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is_only_for(tree, node, of_autocast)
+    ]
+    excepted = {inner for node in (*of_autocast, *assigned) for inner in ast.walk(node)}
     lines = [
         node.lineno
         for node in ast.walk(tree)
-        if (isinstance(node, ast.Attribute) and node.attr in _DEVICES)
-        or (isinstance(node, ast.Attribute) and node.attr == "type" and "device" in _words(node.value))
-        or (isinstance(node, ast.Compare) and any(map(_is_device, (node.left, *node.comparators))))
+        if node not in excepted
+        and (
+            (isinstance(node, ast.Attribute) and node.attr in _DEVICES)
+            or (isinstance(node, ast.Attribute) and node.attr == "type" and "device" in _words(node.value))
+            or (isinstance(node, ast.Compare) and any(map(_is_device, (node.left, *node.comparators))))
+        )
     ]
     return min((line for line in lines if line not in checked), default=None)
 
 
+def _is_only_for(tree: ast.AST, assignment: ast.Assign, calls: list[ast.Call]) -> bool:
+    """Whether all that is read of a variable is read in these calls."""
+    inside = {node for call in calls for node in ast.walk(call)}
+    own = {name for target in assignment.targets for name in _names(target)}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in own]
+    read = [node for node in names if isinstance(node.ctx, ast.Load)]
+    own_values = {node for node in ast.walk(tree) if isinstance(node, ast.Assign) and own & {*_names(node.targets[0])}}
+    inside |= {node for value in own_values for node in ast.walk(value)}
+    return bool(read) and inside.issuperset(read)
+
+
 def _repeated(tree: ast.AST, names: list[str]) -> list[str]:
-    """The arguments in what an index with None, or unsqueeze and the like, give more dimensions."""
+    """The arguments in what an index with None, unsqueeze and the like, or einsum give more dimensions."""
     widened: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and any(_is_none(item) for item in ast.walk(node.slice)):
@@ -262,6 +311,8 @@ def _repeated(tree: ast.AST, names: list[str]) -> list[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WIDENING:
             is_function = isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
             widened += node.args[:1] if is_function else [node.func.value]
+        elif isinstance(node, ast.Call) and "einsum" in _words(node.func):
+            widened += node.args[1:]
     used = set().union(*map(_names_in, widened))
     # And those whose parts the source has variables for, as in `shift, scale = params.chunk(2, -1)`.
     for node in ast.walk(tree):

@@ -14,7 +14,13 @@ from kernelgen.worker.trace.graph import FLOAT8, INTEGERS, firsts
 from kernelgen.worker.trace.intervals import between, scaled
 from kernelgen.worker.trace.largest import refuse_largest
 from kernelgen.worker.trace.precision import fixed_dtypes, takes_float16, takes_float64
-from kernelgen.worker.trace.refusals import FinalError, OtherRowsError, ReducesError, RefusedError
+from kernelgen.worker.trace.refusals import (
+    UNKNOWN_OPERATOR,
+    FinalError,
+    OtherRowsError,
+    ReducesError,
+    RefusedError,
+)
 from kernelgen.worker.trace.rows import rows
 from kernelgen.worker.trace.sizes import (
     broadcasts,
@@ -26,7 +32,7 @@ from kernelgen.worker.trace.sizes import (
     vectors,
 )
 from kernelgen.worker.trace.surroundings import depends_on_dtype, refuse_other_paths
-from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge
+from kernelgen.worker.trace.symbols import BATCH, COLUMNS, ROWS, merge, with_epsilon
 from kernelgen.worker.trace.tracing import trace
 
 
@@ -61,7 +67,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise FinalError(f"that it writes to {' and '.join(names)}", 7)
     choices = list(assumption.with_flags())
     if assumption.recipe == "row_wise" and len(choices) > 1:
-        raise RefusedError("a bool among the arguments, beside a reduction of rows", 3)
+        raise RefusedError("a bool among the arguments, beside a reduction of rows", UNKNOWN_OPERATOR)
     paths = [_path(choice, function) for choice in choices]
     refuse_other_paths(function, assumption)
     if assumption.split and _has_any_count(function, assumption, paths[0]["forward"]):
@@ -168,9 +174,24 @@ def _path(assumption: Assumption, function: Function) -> dict[str, Any]:
         raise RefusedError("groups of which nothing is computed", 1)
     elif assumption.dim and not any(_is_of_rows(node) for node in forward["nodes"]):
         raise RefusedError(f"{assumption.dim}, which is no dimension but decides over the path", 3)
-    _check(assumption, function, forward, backward)
+    forward, backward = _checked(assumption, function, forward, backward)
     refuse_largest(function, assumption, forward)
     return {"flags": assumption.flags, "forward": forward, "backward": backward}
+
+
+def _checked(
+    assumption: Assumption, function: Function, forward: dict[str, Any], backward: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The graphs, which are the function; with the epsilon of each dtype where they are not with that of float32."""
+    try:
+        _check(assumption, function, forward, backward)
+        return forward, backward
+    except RefusedError:
+        general = with_epsilon(forward), with_epsilon(backward)
+        if general == (forward, backward):
+            raise
+        _check(assumption, function, *general)
+        return general
 
 
 def _check(

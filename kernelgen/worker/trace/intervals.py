@@ -43,7 +43,8 @@ def between(function: Function, assumption: Any, forward: dict[str, Any]) -> lis
 
     chosen = sorted(divisors) if _is_finite(function, assumption, divisors) else fewest(_is_finite)
     if not _is_accurate(function, assumption, chosen) and _is_accurate(function, assumption, floating):
-        return fewest(_is_accurate)
+        is_finite = _is_finite(function, assumption, floating)
+        return fewest(lambda *drawn: _is_accurate(*drawn) and (not is_finite or _is_finite(*drawn)))
     return chosen
 
 

@@ -62,6 +62,8 @@ _SYNONYMS = {"true_divide": "div", "mul_": "mul", "absolute": "abs"}
 _SYNONYMS |= {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift"}
 
 
+# The most numbers that a point has.
+_MOST_OF_POINT = 4
 # Operators that are another one of vectors.
 _PRODUCTS = {"addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv"}
 # Operators that are understood under some assumptions: of coordinates, of places.
@@ -128,6 +130,31 @@ def _nll_loss_backward(
     return torch.where(terms == 0, terms, terms * weight.reshape(shape))
 
 
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """A product of matrices one of which is a vector, as einsum has for sums of rows; others stay."""
+    rows, columns = a.shape[-2], b.shape[-1]
+    if a.shape[-1] == 1:
+        return a * b
+    if columns == 1:
+        vector = b.reshape(*b.shape[:-2], 1, -1)
+        return (a * vector).sum(-1, keepdim=True)
+    if rows == 1:
+        vector = a.reshape(*a.shape[:-2], -1, 1)
+        return (vector * b).sum(-2, keepdim=True)
+    return NotImplemented
+
+
+def _product_of_points(a: Tensor, b: Tensor) -> Tensor:
+    """The same, and a product with a matrix as small as those that turn points."""
+    if max(a.shape[-1], min(a.shape[-2], b.shape[-1])) > _MOST_OF_POINT:
+        return _product(a, b)
+    return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
+
+
+def _rrelu(x: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
+    return NotImplemented if training else torch.nn.functional.leaky_relu(x, (lower + upper) / 2)
+
+
 # Of operators that PyTorch has no such decomposition of.
 _OWN = {
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
@@ -136,7 +163,11 @@ _OWN = {
     torch.ops.aten.fmax.default: _fmax,
     torch.ops.aten.round.decimals: _round_decimals,
     torch.ops.aten.heaviside.default: _heaviside,
+    torch.ops.aten.rrelu_with_noise.default: _rrelu,
+    torch.ops.aten.bmm.default: _product,
+    torch.ops.aten.mm.default: _product,
 }
+_OF_POINTS = {torch.ops.aten.bmm.default: _product_of_points, torch.ops.aten.mm.default: _product_of_points}
 
 
 @functools.cache
@@ -148,7 +179,7 @@ def decompositions_but_moves() -> dict[Any, Any]:
         if operator in decompositions()
         or operator in (torch.ops.aten.select_backward.default, torch.ops.aten.slice_backward.default)
         if operator._schema.name.partition("::")[2] not in MOVES
-    }
+    } | _OF_POINTS
 
 
 def spelled(target: Callable[..., Any]) -> str:

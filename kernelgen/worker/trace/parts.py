@@ -36,10 +36,10 @@ from kernelgen.worker.trace.operators import (
     operator_of,
     unknown,
 )
-from kernelgen.worker.trace.reader import Reader
+from kernelgen.worker.trace.reader import Reader, as_written
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, RefusedError
 
-_MOST_PIECES = 8  # That one operator computes.
+_MOST_PIECES = 27  # That one operator computes: the terms of a product of two matrices that turn points.
 # What says which elements are neighbours.
 _TURNING = ("flip", "roll")
 # What joins the results of reductions of pieces.
@@ -77,7 +77,7 @@ class PartsReader(Reader):
             elif node.op == "call_function":
                 self.numbers[node] = self._moved_or_computed(node)
             elif node.op == "get_attr":
-                self.numbers[node] = self._new_piece(self._attribute(node), node.meta["val"].shape)
+                self.numbers[node] = self._constants(node)
             elif node.op == "output":
                 self._read_outputs(node.args[0])
         return self.graph
@@ -96,6 +96,14 @@ class PartsReader(Reader):
         shape = self.sample.spread_shape(known["input"]) if is_repeated else shape
         whole = cut.join([self._new_piece(piece, shape) for piece in pieces])
         return self.sample.arranged(whole, value.shape) if whole.numel() == value.numel() else whole
+
+    def _constants(self, node: fx.Node) -> Tensor:
+        """The numbers of a tensor that the function is written with, of which every element is a piece."""
+        value = getattr(node.graph.owning_module, node.target)
+        if not isinstance(value, Tensor) or not 1 < value.numel() <= _MOST_PIECES:
+            return self._new_piece(self._attribute(node), node.meta["val"].shape)
+        pieces = [self._new_piece(constant(as_written(element)), ()) for element in value.flatten()]
+        return torch.stack(pieces).reshape(value.shape)
 
     def _new_piece(self, known: dict[str, Any], shape: Sequence[int]) -> Tensor:
         """The numbers of a tensor that is one piece; of what has no places, in any shape."""

@@ -97,7 +97,7 @@ class Reader(RowOperators):
         value = getattr(node.graph.owning_module, node.target)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise RefusedError("a constant tensor of several numbers, which kernels take as an argument", 1)
-        return constant(_as_written(value))
+        return constant(as_written(value))
 
     def _call(self, node: fx.Node) -> dict[str, Any]:
         if node.target is operator.getitem:  # Of a reduction with its place: both are known.
@@ -253,7 +253,7 @@ def _refuse_sizes_of_truth_values(arguments: list[dict[str, Any]]) -> None:
         raise RefusedError(f"that {names[0]} is compared as a number", 1)
 
 
-def _as_written(value: Tensor) -> float | bool:
+def as_written(value: Tensor) -> float | bool:
     """The shortest number that a tensor's dtype rounds to its element: 0.1 where float32 holds 0.100000001."""
     number = value.item()
     if value.is_floating_point() and math.isfinite(number):

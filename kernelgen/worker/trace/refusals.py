@@ -2,6 +2,8 @@
 
 import re
 
+from kernelgen.worker.trace.undifferentiated import ProductError
+
 TAKES_INTEGERS = "that it takes integers where floating-point numbers were assumed; write their dtype as --shapes"
 # How far a trace came that met an operator that is unknown here.
 UNKNOWN_OPERATOR = 2
@@ -79,6 +81,8 @@ def of_call(error: Exception, cut_from_front: tuple[str, str] | None) -> Refused
     no integer. `cut_from_front`: an index that cuts a dimension counted from the front, and the one to write."""
     if "is being modified inplace" in str(error):
         return FinalError(f"a write that PyTorch has no gradient of ({_first_line(error)})", 7)
+    if isinstance(error, ProductError):
+        return RefusedError(f"the operator {error}")
     if "ZeroDivisionError" in str(error):
         return RefusedError("a tensor of integers that may hold 0 among the divisors", UNKNOWN_OPERATOR + 1)
     if isinstance(error, IndexError) and cut_from_front:

@@ -144,7 +144,8 @@ class RowOperators(NodeWriter):
         is_of_row = (
             self.sample.dims == (dim % max(1, len(shape)),) and place["kind"] == "row" and place["dtype"] == "int"
         )
-        if not is_of_row or self.known[tensor]["kind"] not in ("element", "scalar"):
+        kinds = ("element", "row", "scalar", "total") if name == "scatter" else ("element", "scalar")
+        if not is_of_row or self.known[tensor]["kind"] not in kinds:
             raise RefusedError(in_words(node.target), 2)
         element = index.meta["val"].new_empty(()).expand(shape)  # Of the right shape, for _add.
         is_there = self._add("eq", [{"place": True, "dtype": "int", "kind": "element"}, place], element.bool())
@@ -154,7 +155,10 @@ class RowOperators(NodeWriter):
             chosen = self._add("where", [is_there, self._argument(tensor), others], wide)
             return self._add("row_sum", [chosen], value, self.names.get(node.name), "row")
         if self.known[tensor].get("constant") != 0.0:
-            raise RefusedError(f"{in_words(node.target)} on other numbers than zeros", 2)
+            if name != "scatter" or len(node.args) > 4 or node.kwargs or not value.is_floating_point():
+                raise RefusedError(f"{in_words(node.target)} on other numbers than zeros", 2)
+            kept = self._argument(tensor)
+            others = kept if others.get("constant") == 0.0 else self._add("add", [kept, others], value)
         return self._add("where", [is_there, self._argument(node.args[3]), others], value)
 
     def _places(self, node: fx.Node) -> dict[str, Any]:

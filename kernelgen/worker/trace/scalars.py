@@ -33,8 +33,11 @@ _OF_INTEGERS = ("add", "sub", "mul", "pow", "neg")
 _METHODS = {"div": "truediv"}
 _FUNCTIONS = {
     getattr(math, name): name
-    for name in ("cos", "exp", "expm1", "log", "log10", "log1p", "log2", "pow", "sin", "sqrt", "tanh")
-}
+    for name in (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "exp", "expm1"),
+        *("hypot", "lgamma", "log", "log10", "log1p", "log2", "pow", "sin", "sinh", "sqrt", "tan", "tanh"),
+    )
+} | {math.fabs: "abs"}
 _CHOICES = {builtins.max: "maximum", builtins.min: "minimum"}
 # What has steps: between these a number that is computed so, or a path that is taken by it, is the same.
 _COMPARISONS = ("lt", "le", "eq", "ne", "ge", "gt")

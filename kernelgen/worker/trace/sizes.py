@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,8 @@ _SQUARE_SHAPES = ((5, 5), (2, 3, 3), (2, 1, 3, 3), (0, 0), (3, 1, 1))
 def refuse_other_sizes(function: Function, assumption: Any) -> None:
     """Raises RefusedError where the function does not mean points, which have so many numbers in the last dimension: it
     takes longer parts, and its results are longer then. Raises AnySizeError where they are not."""
-    if function.largest_bound > max(cut.parts for cut in assumption.cuts.values()):
+    of_matrices = [size for sizes in assumption.matrix_sizes if sizes for size in sizes]
+    if function.largest_bound > max([*(cut.parts for cut in assumption.cuts.values()), *of_matrices]):
         raise RefusedError(f"an index of {function.largest_bound} of points", -1)  # The plain case says more.
     of_points = function.results(assumption.sample(0).values)
     parts = {cut.parts for cut in assumption.cuts.values()}
@@ -147,7 +148,7 @@ def broadcasts(function: Function, assumption: Any) -> bool:
             smaller = sample.values[name][index]
             try:
                 results = function.results({**sample.values, name: smaller})
-            except (RuntimeError, ValueError, IndexError):
+            except Exception:  # It does not take these.
                 return False
             expected = function.results({**sample.values, name: smaller.expand(full)})
             if any(a.shape != b.shape for a, b in zip(results, expected, strict=True)):
@@ -185,10 +186,33 @@ def vectors(function: Function, assumption: Any) -> dict[str, str]:
             continue
         if _takes(function, sample, name, vector):
             shapes[name] = "broadcast" if all(_takes(function, sample, name, index) for index in others) else "either"
-    together = {name: sample.values[name][vector] for name in shapes}
-    expanded = {name: tensor.expand(sample.shape) for name, tensor in together.items()}
-    pairs = zip(function.results(sample.values | together), function.results(sample.values | expanded), strict=True)
-    return shapes if all(same_values(a, b) for a, b in pairs) else {}
+    if not _take_together(function, sample, shapes, vector):
+        return {}
+    broadcast = [name for name, shape in shapes.items() if shape == "broadcast"]
+    if not all(_take_together(function, sample, broadcast, index) for index in others):
+        shapes |= dict.fromkeys(broadcast, "either")
+    return shapes
+
+
+def _take_together(function: Function, sample: Sample, names: Iterable[str], index: tuple[Any, ...]) -> bool:
+    """Whether the function takes this part of all these tensors as it takes the parts repeated to the tensors' shape: a
+    sum of what is small alone has fewer terms. Results are of the same dtype, which a tensor without dimensions has no
+    say in."""
+    smaller = {name: sample.values[name][index] for name in names}
+    for dtype in (torch.float32, torch.bfloat16):
+        both = [
+            {k: v.to(dtype) if has_gradient(v) else v for k, v in {**sample.values, **parts}.items()}
+            for parts in (smaller, {name: part.expand(sample.shape) for name, part in smaller.items()})
+        ]
+        try:
+            pairs = list(zip(*map(function.results, both), strict=True))
+        except Exception:  # It does not take these, or PyTorch has no such kernel for the CPU.
+            return dtype is torch.bfloat16
+        if any(a.dtype != b.dtype for a, b in pairs):
+            return False
+        if dtype is torch.float32 and not all(same_values(a, b) for a, b in pairs):
+            return False
+    return True
 
 
 def _takes(function: Function, sample: Sample, name: str, index: tuple[Any, ...]) -> bool:
@@ -196,7 +220,7 @@ def _takes(function: Function, sample: Sample, name: str, index: tuple[Any, ...]
     smaller = sample.values[name][index]
     try:
         results = function.results({**sample.values, name: smaller})
-    except (RuntimeError, ValueError, IndexError):
+    except Exception:  # It does not take these.
         return False
     expected = function.results({**sample.values, name: smaller.expand(sample.shape)})
     return all(same_values(a, b) for a, b in zip(results, expected, strict=True))
@@ -214,7 +238,7 @@ def takes_short_rows(function: Function, assumption: Any, forward: dict[str, Any
     leaves = leaves_of(short)
     try:
         results = function.results(leaves)
-    except (RuntimeError, ValueError, IndexError):
+    except Exception:  # It does not take these.
         return False
     # Noise is what the order of operations decides: it differs where the formula or the dtype is another.
     narrow = {k: v.float() if has_gradient(v) else v for k, v in short.items()}

@@ -12,8 +12,11 @@ from kernelgen.worker.trace.scalars import Tree
 
 # The elements of a row, the rows, and the size of the first dimension, among the scalars: no argument has such names.
 COLUMNS, ROWS, BATCH = "row size", "row count", "batch size"
+# Likewise the distance of 1 to the next number of the dtype that kernels compute in, float64 or float32.
+EPSILON = "machine epsilon"
 _TOLERANCE = 1e-9
 _FUNCTIONS = {"sqrt": math.sqrt, "log": math.log, "log1p": math.log1p, "exp": math.exp}
+_EPSILON_OF_FLOAT32 = 2.0**-23
 _LARGEST_EXPONENT, _LARGEST_SLOPE = 80.0, 1e3
 
 
@@ -38,6 +41,20 @@ def merge(graphs: list[Graph], samples: list[Sample], numbers: Sequence[float] =
         return merged
     part_names = [[*part, name] for part, name in first.part_names.items()]
     return merged | {"cuts": [cut.as_dict() for cut in first.cuts], "part_names": part_names}
+
+
+def with_epsilon(graph: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A merged graph with EPSILON in place of that number, as where rms_norm is given no eps."""
+    if graph is None:
+        return None
+    symbol = {"scalar": EPSILON, "dtype": "float", "kind": "scalar"}
+
+    def replaced(argument: dict[str, Any]) -> dict[str, Any]:
+        value = argument.get("constant")
+        return symbol if isinstance(value, float) and _in_float32(value) == _EPSILON_OF_FLOAT32 else argument
+
+    nodes = [{**node, "arguments": list(map(replaced, node["arguments"]))} for node in graph["nodes"]]
+    return {**graph, "nodes": nodes}
 
 
 # That an author writes of a number which float32 has 7 of.

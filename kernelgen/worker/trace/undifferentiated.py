@@ -17,6 +17,15 @@ from kernelgen.worker.trace.cost import CALL, TRACE, TRACED_OPERATOR, Cost
 _REFUSAL = re.compile(r"The function '(\w+)' is not differentiable with respect to argument '(\w+)'")
 
 
+# Products of matrices, which refuse tensors of one shape, by the names of their functions.
+_PRODUCTS = dict.fromkeys(("matmul", "rmatmul"), "matmul")
+_PRODUCTS |= {name: name for name in ("mm", "bmm", "linear", "addmm", "baddbmm", "einsum", "tensordot", "bilinear")}
+
+
+class ProductError(RuntimeError):
+    """A product of matrices that the arguments are no factors of; its text is the operator's name."""
+
+
 # How many operators PyTorch's functions run, and in a trace: quantile, for one, runs 36.
 _operators: dict[tuple[Callable[..., Any], bool], int] = {}
 
@@ -56,6 +65,8 @@ class Undifferentiated(TorchFunctionMode):
         except RuntimeError as error:
             refusal = _REFUSAL.search(str(error))
             if refusal is None:
+                if func.__name__.strip("_") in _PRODUCTS:
+                    raise ProductError(_PRODUCTS[func.__name__.strip("_")]) from error
                 raise
             args, detached = _detached(func, args, kwargs, *refusal.groups())
             if detached is None:

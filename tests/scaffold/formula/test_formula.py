@@ -144,6 +144,7 @@ def test_an_exponent_that_is_an_argument_may_be_that_of_a_root(tmp_path):
         # Whole numbers, exactly: what is rounded may lie halfway.
         ("return (x * (2 ** (bits - 1) - 1)).round()", "bits: int = 8", ["difference = std::pow(2, bits - 1) - 1;"]),
         ("return x * (3 << bits)", "bits: int = 8", ["product = 3 * std::pow(2, bits);"]),
+        ("return x + math.lgamma(a / 2)", "a: float = 4.0", ["lgamma = std::lgamma(a / 2);"]),
         ("return x * 2.0**-bits", "bits: int = 8", ["power = std::pow(2, -bits);"]),
     ],
 )
@@ -311,9 +312,16 @@ def test_no_line_of_rows_is_too_long(name):
     assert all(len(line) <= 118 for line in [*traced["forward"], *backward["lines"]])
 
 
-def test_tensors_are_drawn_with_more_dimensions_than_a_row_has(tmp_path):
-    traced = formula_of(tmp_path, "return x - x.mean((-2, -1), keepdim=True)")
-    assert (traced["rows"]["least"], traced["rows"]["drawn"]) == (2, 3)
+@pytest.mark.parametrize(
+    ("body", "signature", "least", "drawn"),
+    [
+        ("return x - x.mean((-2, -1), keepdim=True)", "x: Tensor", 2, 3),
+        ("return x * s[:, :, None, None]", "x: Tensor, s: Tensor", 4, 4),
+    ],
+)
+def test_tensors_are_drawn_with_more_dimensions_than_a_row_has(tmp_path, body, signature, least, drawn):
+    traced = formula_of(tmp_path, body, signature)
+    assert (traced["rows"]["least"], traced["rows"]["drawn"]) == (least, drawn)
 
 
 def test_a_mean_over_rows_is_finished_when_all_rows_are_added_up():

@@ -31,6 +31,23 @@ def test_parts_in_turns_are_even_and_odd(tmp_path):
     assert traced["tensors"][0]["cut"] == {"parts": 2, "in_turns": True}
 
 
+def test_a_result_of_matrices_is_one_of_vectors_for_the_operator(tmp_path):
+    body = "a, b = x.unbind(-1); return torch.stack((a, -b, b, a), -1).unflatten(-1, (2, 2))"
+    traced = formula_of(tmp_path, body)
+    assert traced["signature"]["joins"] == [".unflatten(-1, (2, 2))"]
+    assert traced["signature"]["reference"][-1] == "    return _function(x).flatten(-2)"
+    assert traced["results"][0]["cut"]["parts"] == 4
+    body = "a, b = x.unbind(-1); return torch.stack((a, -b, b, a), -1).unflatten(-1, (2, 2)), a * s"
+    traced = formula_of(tmp_path, body, "x: Tensor, s: Tensor", "tuple[Tensor, Tensor]")
+    assert traced["signature"]["joins"] == [".unflatten(-1, (2, 2))", ".squeeze(-1)"]
+
+
+def test_parts_beyond_the_eighth_are_numbered(tmp_path):
+    body = "return torch.cat([f(2.0**i * x) for i in range(5) for f in (torch.sin, torch.cos)], -1)"
+    outputs = formula_of(tmp_path, body)["outputs"]
+    assert [output["cpp"] for output in outputs][6:9] == ["out_seventh", "out_eighth", "out_part_9"]
+
+
 def test_a_name_that_the_sources_use_gets_that_of_its_tensor():
     """`k` is a loop's."""
     traced = formula(POINTWISE, "three_parts")
@@ -70,6 +87,9 @@ def test_a_template_without_parts_is_known(tmp_path):
     """An older project's would write sources that do not compile."""
     traced = formula(POINTWISE, "rotate_half")
     assert lacking(REPOSITORY, traced) is None
+    of_epsilon = formula_of(tmp_path, "return F.rms_norm(x, x.shape[-1:])")
+    assert lacking(REPOSITORY, of_epsilon) is None
+    assert lacking(tmp_path, of_epsilon) == "the epsilon of a number's dtype"
     macros = tmp_path / "template/_macros/formula.jinja"
     assert lacking(tmp_path, traced) == "kernels of parts of a dimension"
     macros.parent.mkdir(parents=True)

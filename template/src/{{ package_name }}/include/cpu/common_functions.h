@@ -17,6 +17,8 @@ namespace math {
 template <typename Number>
 constexpr Number kInfinity = std::numeric_limits<Number>::infinity();
 template <typename Number>
+constexpr Number kEpsilon = std::numeric_limits<Number>::epsilon();
+template <typename Number>
 constexpr Number kNaN = std::numeric_limits<Number>::quiet_NaN();
 
 // x * y / y: x, but NaN where y is 0, infinite or NaN.
