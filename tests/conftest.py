@@ -86,7 +86,9 @@ def make_checkout(folder: Path, *packages: str) -> Path:
     folder.mkdir(parents=True)
     junk = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so")
     for name in ("template", *packages):
-        shutil.copytree(ROOT / name, folder / name, ignore=junk)
+        # The bytecode of packages comes along, for every process that imports them would compile them anew where
+        # PYTHONDONTWRITEBYTECODE is set. Git ignores it.
+        shutil.copytree(ROOT / name, folder / name, ignore=junk if name == "template" else None)
     # Copier takes a checkout with anything uncommitted, such as Python's caches, for another template.
     for name in ("copier.yml", ".gitignore"):
         shutil.copy(ROOT / name, folder)
