@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,7 +120,10 @@ def pytest_collection_modifyitems(items):
 def pytest_collection() -> Iterator[None]:
     # What is imported meanwhile stays: searching it for garbage was a quarter of the time, in every worker.
     gc.disable()
+    # As `make test` has it for kernelgen: otherwise each worker of each run compiles all tests, which takes it 2 s.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     yield
+    sys.dont_write_bytecode = before
     gc.enable()
 
 
