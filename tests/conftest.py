@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,7 +87,9 @@ def make_checkout(folder: Path, *packages: str) -> Path:
     folder.mkdir(parents=True)
     junk = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so")
     for name in ("template", *packages):
-        shutil.copytree(ROOT / name, folder / name, ignore=junk)
+        # The bytecode of packages comes along, for every process that imports them would compile them anew where
+        # PYTHONDONTWRITEBYTECODE is set. Git ignores it.
+        shutil.copytree(ROOT / name, folder / name, ignore=junk if name == "template" else None)
     # Copier takes a checkout with anything uncommitted, such as Python's caches, for another template.
     for name in ("copier.yml", ".gitignore"):
         shutil.copy(ROOT / name, folder)
@@ -117,7 +120,10 @@ def pytest_collection_modifyitems(items):
 def pytest_collection() -> Iterator[None]:
     # What is imported meanwhile stays: searching it for garbage was a quarter of the time, in every worker.
     gc.disable()
+    # As `make test` has it for kernelgen: otherwise each worker of each run compiles all tests, which takes it 2 s.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     yield
+    sys.dont_write_bytecode = before
     gc.enable()
 
 

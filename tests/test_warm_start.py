@@ -185,6 +185,22 @@ def test_torch_reads_how_much_it_says_again():
     assert forked_with({}, code) == "True\n1\n"
 
 
+def test_frames_are_those_of_the_same_modules_and_lines(tmp_path):
+    (tmp_path / "a_module.py").write_text("import inspect\n\nframe = inspect.currentframe()\n")
+    code = f"""{LEAF}
+import inspect, a_module
+exec(compile("other = inspect.currentframe()", "/of/no/module.py", "exec"), vars(a_module))
+for frame in (a_module.frame, a_module.other, inspect.currentframe()):
+    print(inspect.getmodule(frame), inspect.getframeinfo(frame))
+"""
+    options = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": ""}}
+    warm = start(code, **options)
+    with warm_start.cold():
+        cold = start(code, **options)
+    assert "<module 'a_module' from" in warm.stdout
+    assert warm.stdout == cold.stdout, warm.stderr + cold.stderr
+
+
 def test_a_verb_starts_workers_with_other_variables_of_malloc(tmp_path):
     (tmp_path / "kernelgen").mkdir()
     (tmp_path / "kernelgen" / "__init__.py").touch()

@@ -176,14 +176,17 @@ def entry(function: str, name: str | None = None) -> dict[str, Any]:
     return {"name": name or function, "reference": read.source_as(name or function), **facts}
 
 
-@pytest.fixture(scope="module")
-def every_op(tmp_path_factory) -> Path:
+@pytest.fixture
+def every_op(made_once) -> Path:
     """An op of each function of the corpus, and some with names that are as long as they may be, not built."""
-    ops = [entry(name) for name in (*NAMES, *ROW_NAMES)] + [
-        entry(name, f"{name}_{'x' * (35 - len(name))}") for name in (*BUILT, *ROWS_BUILT)
-    ]
-    ops.sort(key=lambda op: op["name"])
-    return stamp(tmp_path_factory.mktemp("pointwise") / "every-op", ops=ops)
+
+    def make(folder: Path) -> None:
+        ops = [entry(name) for name in (*NAMES, *ROW_NAMES)] + [
+            entry(name, f"{name}_{'x' * (35 - len(name))}") for name in (*BUILT, *ROWS_BUILT)
+        ]
+        stamp(folder / "p", ops=sorted(ops, key=lambda op: op["name"]))
+
+    return made_once("pointwise-every-op", make) / "p"
 
 
 def test_what_is_stamped_is_formatted(every_op):

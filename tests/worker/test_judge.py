@@ -421,6 +421,8 @@ def test_an_op_writes_to_no_terminal(tmp_path):
 @pytest.mark.parametrize("confined", [False, True])
 def test_a_process_ends_with_its_judge_even_while_it_is_stopped(tmp_path, confined):
     judge = (
+        # As warm_start.py knows a judge; a confined one starts as users' do.
+        f"{'' if confined else '# from kernelgen.worker.protocol import main'}\n"
         "import os, pathlib, sys, time\n"
         "from kernelgen.worker.judge.arena import CpuArena\n"
         "from kernelgen.worker.judge.op_process import OpProcess\n"

@@ -19,6 +19,7 @@ from kernelgen.scaffold.schema.from_python.source_file import (
     bound_names,
     global_names,
     own_nodes,
+    read_source,
 )
 from kernelgen.scaffold.schema.model import Schema
 
@@ -100,7 +101,7 @@ def read(path: Path, name: str, mutates: Sequence[str] = ()) -> Reference:
     an async function or a generator; a signature that no schema can express; a dependency that the new file
     cannot have.
     """
-    file = SourceFile(path)
+    file = read_source(path)
     function = _find(file, name)
     for decorator in function.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator

@@ -6,6 +6,7 @@ Annotations are read as text: neither kernelgen nor a project needs jaxtyping.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -43,6 +44,7 @@ def annotation_of(file: SourceFile, node: ast.AST) -> tuple[ast.expr, str, str] 
     return items[0], name.removeprefix(_PACKAGE), items[1].value
 
 
+@functools.lru_cache(maxsize=4)
 def without_shapes(file: SourceFile) -> SourceFile:
     """The file with each annotation's array in place of the annotation."""
     spans = []
