@@ -23,7 +23,8 @@ def find_python(root: Path, chosen: Path | None = None) -> Path:
     if chosen is not None:
         path = chosen if chosen.is_file() else shutil.which(chosen)  # which() takes a path as it is.
         if not path:
-            raise UsageError(f"There is no Python at {chosen}, nor a command of that name.")
+            is_name = chosen.name == str(chosen)
+            raise UsageError(f"There is no Python at {chosen}{', nor a command of that name' if is_name else ''}.")
         return Path(os.path.abspath(path))
     for environment in _environments(root):
         if python := _inside(environment):
