@@ -11,7 +11,6 @@ from .backends import cuda_devices
 from .evaluation import evaluate
 from .inputs import random_like, tensors
 from .op import OpUnderTest
-from .tolerances import assert_equal
 
 
 class DeviceTests(OpUnderTest):
@@ -31,7 +30,7 @@ class DeviceTests(OpUnderTest):
                     target.copy_(source)
             outputs, grads = evaluate(self.op, late)
         stream.synchronize()
-        assert_equal([*outputs, *grads], [*expected[0], *expected[1]])
+        self.assert_same(outputs, grads, expected)
 
     def test_a_new_thread(self, gpu: str) -> None:
         """A thread that has no CUDA context yet: the memory is PyTorch's, and the op the first to need one."""
@@ -39,7 +38,7 @@ class DeviceTests(OpUnderTest):
         expected = evaluate(self.op, args)
         with ThreadPoolExecutor(1) as pool:
             outputs, grads = pool.submit(evaluate, self.op, args).result()
-        assert_equal([*outputs, *grads], [*expected[0], *expected[1]])
+        self.assert_same(outputs, grads, expected)
 
     def test_second_device(self, gpu: str) -> None:
         """On the inputs' device, whichever is current; and that one stays current."""
@@ -76,5 +75,4 @@ class DeviceTests(OpUnderTest):
                 for target, source in zip(tensors(args), tensors(other), strict=True):
                     target.copy_(source)
             graph.replay()
-            expected = evaluate(self.op, other, cotangents)
-            assert_equal([*outputs, *grads], [*expected[0], *expected[1]])
+            self.assert_same(outputs, grads, evaluate(self.op, other, cotangents))

@@ -12,6 +12,7 @@
 #include "cache_hints.cuh"
 #include "norm_tensors.cuh"
 #include "peeled_row.cuh"
+#include "registers.cuh"
 #include "row_grid.cuh"
 #include "row_group.cuh"
 #include "row_matrix.h"
@@ -70,14 +71,15 @@ class PeeledNormRow {
   // Writes f(element, weight, bias) to the output.
   template <bool kBias, typename F>
   __device__ void write(F f) {
-    constexpr int kFew = kBias || kAccesses < 2 ? 1 : 2;  // Accesses whose weights are in registers at once.
+    constexpr int kFew = kBias || kAccesses < 2 ? 1 : 2;  // Accesses whose parameters are in registers at once.
 #pragma unroll
     for (int begin = 0; begin < kAccesses; begin += kFew) {
-      // All weights' loads are in flight before the first is used; for those of a bias there are no registers.
-      Pair weights[kFew];
+      // All loads of parameters are in flight before the first is used, if there are registers for those of a bias.
+      Pair weights[kFew], biases[kFew];
 #pragma unroll
       for (int i = 0; i < kFew; ++i) {
         weights[i] = load_pair(tensors_.weight, begin + i);
+        if constexpr (kBias && !kHoldsLess) biases[i] = load_pair(tensors_.bias, begin + i);
       }
 #pragma unroll
       for (int i = 0; i < kFew; ++i) {
@@ -85,7 +87,10 @@ class PeeledNormRow {
         auto values = widen(held_[begin + i]);
         const auto factors = widen(joined(tensors_.weight, weights[i], 1));
         Vector<Sum, N> shifts{};
-        if constexpr (kBias) shifts = widen(joined(tensors_.bias, load_pair(tensors_.bias, begin + i), 0));
+        if constexpr (kBias) {
+          if constexpr (kHoldsLess) biases[i] = load_pair(tensors_.bias, begin + i);
+          shifts = widen(joined(tensors_.bias, biases[i], 0));
+        }
 #pragma unroll
         for (int k = 0; k < N; ++k) {
           values[k] = f(values[k], factors[k], shifts[k]);

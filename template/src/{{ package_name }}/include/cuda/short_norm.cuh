@@ -22,9 +22,11 @@
 constexpr int kShortThreads = 128;  // Of a block.
 constexpr int kShortBlocks = 6;     // That a multiprocessor has registers for.
 
-// The rows of a thread that has `held` accesses of each: it has four accesses, or six.
+// The rows of a thread that has `held` accesses of each: it has four accesses, or six. Of wide elements it has three:
+// more take so many registers that fewer blocks keep memory busy.
+template <typename T>
 constexpr int rows_of_short_thread(int held) {
-  return (4 + held - 1) / held;
+  return (held == 3 && sizeof(T) == 8) ? 1 : (4 + held - 1) / held;
 }
 
 // A thread's accesses of short rows: kHeld of each of kRows rows, in registers. Two to the power of `lane_bits` lanes
@@ -33,7 +35,7 @@ template <typename T, int kHeld>
 class ShortNormRows {
  public:
   using Sum = accumulate_t<T>;
-  static constexpr int N = kVectorLength<T>, kRows = rows_of_short_thread(kHeld);
+  static constexpr int N = kVectorLength<T>, kRows = rows_of_short_thread<T>(kHeld);
   using Numbers = Vector<Sum, kRows>;  // A number of each row.
 
   // Loads the input and the parameters, and adds the residual.
@@ -48,9 +50,10 @@ class ShortNormRows {
       const T* const from = row_in_groups(tensors.input, groups, place(row));
       held_[row][access] = load_evict_last<N>(from, index(access), has(row, access));
     });
+    if (tensors.residual.data) add();
+    // After the residual, beside which there are no registers for them; they are there once the rows are reduced.
     load_parameters(tensors.weight, 1, weight_);
     load_parameters(tensors.bias, 0, bias_);
-    if (tensors.residual.data) add();
   }
 
   // The sum of f(element, row) over each row.
@@ -151,23 +154,32 @@ class ShortNormRows {
 
 namespace row_norm {
 
-// Calls visit(held, grid, lane_bits) for a kernel over short rows of so many vectors, of which a thread has `held`, an
-// integral constant. The lanes of a row read 128 bytes at a time, if it has them.
-template <typename Visit>
+// Calls visit(held, grid, lane_bits) for a kernel over short rows of so many vectors of T, of which a thread has
+// `held`, an integral constant. The lanes of a row read 128 bytes at a time, if it has them.
+template <typename T, typename Visit, bool kHoldsThree = true>
 cudaError_t visit_short(int64_t rows, int64_t vectors, const Visit& visit) {
   const auto visit_held = [&](auto held) {
     int lane_bits = 0;
     while (int64_t(held) << lane_bits < vectors) ++lane_bits;
-    const int64_t rows_of_block = int64_t(kShortThreads >> lane_bits) * rows_of_short_thread(held);
+    const int64_t rows_of_block = int64_t(kShortThreads >> lane_bits) * rows_of_short_thread<T>(held);
     return visit(held, Grid{dim3(kShortThreads), (rows + rows_of_block - 1) / rows_of_block}, lane_bits);
   };
   // Three rather than four that the same lanes would have in part.
-  if ((vectors > 16 && vectors <= 24) || (vectors > 32 && vectors <= 48)) {
-    return visit_held(std::integral_constant<int, 3>());
+  if constexpr (kHoldsThree) {
+    if ((vectors > 16 && vectors <= 24) || (vectors > 32 && vectors <= 48)) {
+      return visit_held(std::integral_constant<int, 3>());
+    }
   }
   if (vectors > 16) return visit_held(std::integral_constant<int, 4>());
   if (vectors > 8) return visit_held(std::integral_constant<int, 2>());
   return visit_held(std::integral_constant<int, 1>());
+}
+
+// For ops that were written when it did not have the elements' type, on which the rows depend of a thread that has
+// three.
+template <typename Visit>
+cudaError_t visit_short(int64_t rows, int64_t vectors, const Visit& visit) {
+  return visit_short<float, Visit, false>(rows, vectors, visit);
 }
 
 }  // namespace row_norm

@@ -193,25 +193,28 @@ struct SplitGrid {
 };
 
 // A cluster has a row where a block's threads would have more than two vectors each, as long as multiprocessors are
-// free: then its threads have one. Blocks that wait for each other take longer than a second vector.
+// free: then each of its blocks has few. Blocks that wait for each other take longer than a second vector.
 template <typename T>
 SplitGrid split_grid(const GradientTensors<T>& tensors) {
-  constexpr int kMaxCluster = 8, kLeastThreads = 128;
+  constexpr int kMaxCluster = 8, kLeastThreads = 128, kVectorsOfBlock = 256;
   const int64_t vectors = tensors.n / kVectorLength<T>, rows = tensors.rows;
   SplitGrid split;
   int& cluster = split.grid.cluster;
+  const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
   if (vectors > 2 * kSplitThreads && attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
-    const int64_t multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
-    while (cluster < kMaxCluster && 2 * cluster * rows <= multiprocessors && vectors > cluster * kSplitThreads) {
+    while (cluster < kMaxCluster && 2 * cluster * rows <= multiprocessors && vectors > cluster * kVectorsOfBlock) {
       cluster *= 2;
     }
   }
-  const int64_t threads = std::max((vectors + cluster - 1) / cluster, rows * kStripVectors);
-  split.grid.block = dim3(std::clamp<int64_t>((threads + kWarp - 1) / kWarp * kWarp, kLeastThreads, kSplitThreads));
   const bool has_parameters = tensors.parameters[0] || tensors.parameters[1];
   const int64_t strips = has_parameters ? (vectors + kStripVectors) / kStripVectors : 0;
   split.strips = (strips + cluster - 1) / cluster * cluster;
   split.grid.blocks = split.strips + (tensors.grad_input.data ? rows * cluster : 0);
+  const int64_t threads = std::max((vectors + cluster - 1) / cluster, rows * kStripVectors);
+  // Half as many of each block keep all of them resident.
+  const bool crowded = split.grid.blocks > 2 * multiprocessors;
+  const int most = crowded && vectors > kSplitThreads ? kSplitThreads / 2 : kSplitThreads;
+  split.grid.block = dim3(std::clamp<int64_t>((threads + kWarp - 1) / kWarp * kWarp, kLeastThreads, most));
   return split;
 }
 
