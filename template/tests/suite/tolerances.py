@@ -76,6 +76,12 @@ def largest_error(dtype: torch.dtype, value: Tensor, exact: Tensor, oracle: Tens
     return (error - half_a_step(dtype, exact)).max() if is_rounded(dtype, oracle) else error.max()
 
 
+def largest_number(values: Sequence[Tensor]) -> float:
+    """The largest of the finite numbers of these tensors, without its sign."""
+    finite = (value.detach().double().nan_to_num(0, 0, 0) for value in values if value.is_floating_point())
+    return max((float(value.abs().max()) for value in finite if value.numel()), default=0.0)
+
+
 def half_a_step(dtype: torch.dtype, values: Tensor) -> Tensor:
     """Half of the distance between the dtype's numbers where these values lie: the same where they are subnormal."""
     limits = torch.finfo(dtype)

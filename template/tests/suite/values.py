@@ -10,7 +10,7 @@ from torch import Tensor
 from .evaluation import ExactConstants, evaluate, much_memory, poisoned_memory
 from .inputs import Make, copies, nearby, others, tensors
 from .op import OpUnderTest
-from .tolerances import assert_accurate, assert_equal, largest_error
+from .tolerances import assert_accurate, assert_equal, largest_error, largest_number
 
 NEIGHBOURS = 8
 # Where a result has few elements, so many neighbours that the largest error is that of about as many numbers.
@@ -61,9 +61,11 @@ class ValueTests(OpUnderTest):
         """The largest error that PyTorch makes in a result where each input is a rounding off.
 
         PyTorch may be nearly exact by luck: where few numbers decide, as in a softmax over three keys, and where terms
-        cancel. In float64, beside which nothing is more exact, it is what a few roundings of the inputs change.
+        cancel. In float64, beside which nothing is more exact, it is what a few roundings of the inputs change. Where
+        the result is 0 whatever the inputs are, equal terms cancel, of which a compiler may round one only (a * b - c
+        in one instruction): it is a rounding of the largest term.
         """
-        largest = 0.0
+        largest, is_zero, term, eps = 0.0, True, 0.0, 0.0
         for args, cotangents in drawn:
             is_exact = {t.dtype for t in tensors(args) if t.is_floating_point()} == {torch.float64}
             plain_args = nearby(args, ROUNDINGS) if is_exact else nearby(args, together=TOGETHER)
@@ -73,7 +75,9 @@ class ValueTests(OpUnderTest):
                 oracle = evaluate(self.reference, exact_args, cotangents)
             value, exact = ((outputs + grads)[i] for outputs, grads in (plain, oracle))
             largest = max(largest, float(largest_error(value.dtype, value.double(), exact.double(), exact)))
-        return largest
+            is_zero, eps = is_zero and not exact.any(), torch.finfo(value.dtype).eps
+            term = max(term, largest_number(cotangents) * max(1, largest_number(tensors(plain_args))))
+        return max(largest, eps * term) if is_zero else largest
 
     def test_accuracy(self, device: str, dtype: torch.dtype, case: Any) -> None:
         make = Make(device, dtype, requires_grad=self.gradient)
