@@ -58,6 +58,11 @@ BUILT = (
     # A matrix for each point, and one that the function is written with.
     "rotation",
     "graded",
+    # Neighbours: of a smaller result, in another row, of dimensions that wrap around and do not; a larger result, a mask.
+    "edges",
+    "token_shift",
+    "diffused",
+    "fenced",
 )
 ROWS_BUILT = (
     "softmax",
@@ -127,6 +132,10 @@ FUZZED = (
     "partial_rotary",
     "rotation",
     "graded",
+    "edges",
+    "token_shift",
+    "diffused",
+    "fenced",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
@@ -137,6 +146,8 @@ EMULATED += (
     "rotate_pairs",
     "causal_mask",
     "distance_bias",
+    "edges",
+    "token_shift",
     "wide_loss",
     "flags_and_counts",
     # Sums over the rows by warps that have parts of rows.

@@ -63,12 +63,15 @@ def of_function(schema: Mapping[str, Any], taken: Sequence[str], views: Sequence
         return None
     by_name = _by_name(arguments, given, left_out) if in_order else given
     conditions = [f"{a['python']} is None" for a in optional] + [_differs(a) for a in left_out]
+    conditions += [condition for view in views for condition in view.conditions()]
+    kernels_are_for = _given(optional) + [f"{a['python']} = {a['default']}" for a in left_out]
+    kernels_are_for += [words for view in views for words in view.kernels_are_for()]
     own = [a for a in given if a["name"] not in of_sizes]
     return {
         "arguments": [
             {key: a[key] for key in ("name", "python", "annotation", "default", "keyword_only")} for a in arguments
         ],
-        "kernels_are_for": _given(optional) + [f"{a['python']} = {a['default']}" for a in left_out],
+        "kernels_are_for": kernels_are_for,
         "fallback": _fallback(
             conditions, lines.python("        return _function(", _passed(arguments, arguments), ")")
         ),

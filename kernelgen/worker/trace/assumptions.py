@@ -25,6 +25,7 @@ _POINTS = (4, 3, 2)
 _FLAT_DIMS = (1, -3, 0, -2)
 # In which order ranks are tried.
 _RANKS = (3, 4, 2, 5)
+_RANKS_OF_NEIGHBOURS = (3, 4, 2)
 
 
 def assumptions(
@@ -37,6 +38,7 @@ def assumptions(
     said: Mapping[str, str] | None = None,
     takes_numbers: bool = False,
     point_size: int = 0,
+    may_shift: bool = False,
 ) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
 
@@ -49,6 +51,7 @@ def assumptions(
         takes_numbers: whether it takes tensors of floating-point numbers alone, so that rows of these are likelier than
             masks.
         point_size: how many numbers it takes a last dimension apart into, which are likelier than parts of any size.
+        may_shift: whether it may read neighbours of elements.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
     said = said or {}
@@ -74,6 +77,9 @@ def assumptions(
         if recipe == "pointwise" and may_cut:
             every_cut = itertools.chain(_cut(plain, tensors), _flat(plain, tensors), _of_points(plain, tensors))
             yield from sorted(every_cut, key=lambda cut: not is_of_points(cut, point_size)) if point_size else every_cut
+        if recipe == "pointwise" and may_shift:
+            for rank in _RANKS_OF_NEIGHBOURS:
+                yield replace(plain, rank=rank, dims=(rank - 1,), neighbours=True)
         if recipe == "row_wise":
             yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
             of_parts = list(_cut_rows(plain, tensors)) if may_cut else []

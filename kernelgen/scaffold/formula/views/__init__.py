@@ -8,11 +8,12 @@ from typing import Any
 from kernelgen.scaffold.formula.views.flat import FlatDimension
 from kernelgen.scaffold.formula.views.groups import Groups
 from kernelgen.scaffold.formula.views.matrices import Matrices
+from kernelgen.scaffold.formula.views.neighbours import Neighbours
 from kernelgen.scaffold.formula.views.orders import Orders
 from kernelgen.scaffold.formula.views.view import View
 
 # In the order in which arguments of the operator become those of the function.
-_KINDS = (Orders, Matrices, FlatDimension, Groups)
+_KINDS = (Neighbours, Orders, Matrices, FlatDimension, Groups)
 
 
 def views_of(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> list[View]:

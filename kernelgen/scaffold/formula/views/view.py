@@ -32,6 +32,14 @@ class View:
         """What makes the function's result at a place of the operator's."""
         return ""
 
+    def kernels_are_for(self) -> list[str]:
+        """Which calls of the function the kernels are for, in words; none where they are for any."""
+        return []
+
+    def conditions(self) -> list[str]:
+        """Conditions in Python that others meet."""
+        return []
+
     def of_signature(self, own: Arguments, given: Arguments) -> dict[str, Any]:
         """What the templates say of the function's own arguments: `own` are those that the operator takes, `given`
         those that tests draw."""
