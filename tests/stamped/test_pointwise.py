@@ -58,7 +58,7 @@ BUILT = (
     # A matrix for each point, and one that the function is written with.
     "rotation",
     "graded",
-    # Neighbours: of a smaller result, in another row, of dimensions that wrap around and do not; a larger result, a mask.
+    # Neighbours: a smaller result; another row; dimensions that wrap around and do not; a larger result and a mask.
     "edges",
     "token_shift",
     "diffused",
