@@ -63,6 +63,8 @@ BUILT = (
     "token_shift",
     "diffused",
     "fenced",
+    # Neighbours in a dimension that counts from the front.
+    "frame_changes",
 )
 ROWS_BUILT = (
     "softmax",
@@ -136,6 +138,7 @@ FUZZED = (
     "token_shift",
     "diffused",
     "fenced",
+    "frame_changes",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.

@@ -408,6 +408,11 @@ def differences(x: Tensor) -> Tensor:
     return (x[..., 1:] - x[..., :-1]).abs()
 
 
+def frame_changes(video: Tensor) -> Tensor:
+    """A dimension counts from the front, and any others are behind it."""
+    return (video[:, 1:] - video[:, :-1]).square()
+
+
 def token_shift(x: Tensor, mix: Tensor) -> Tensor:
     """An element of the row before, and 0 before the first one."""
     before = F.pad(x[:, :-1], (0, 0, 1, 0))

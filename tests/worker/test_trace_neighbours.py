@@ -70,6 +70,29 @@ def test_a_bound_that_the_tensor_has_itself_is_not_asked_for(tmp_path):
     assert "where" not in {node["op"] for node in facts["paths"][0]["backward"]["nodes"]}
 
 
+@pytest.mark.parametrize(
+    ("body", "dim"),
+    [
+        ("return x[1:] - x[:-1]", 0),
+        ("return x[:, 1:] - x[:, :-1]", 1),
+        ("return x * x.roll(1, 1)", 1),
+        ("return x[:, :, 1:] - x[:, :, :-1]", 2),
+    ],
+)
+def test_any_dimensions_are_behind_one_that_counts_from_the_front(tmp_path, body, dim):
+    known = trace_text(tmp_path, body)["assumption"]["neighbours"]
+    assert (known["is_in_front"], known["rank"] - 2) == (True, dim)
+
+
+def test_shapes_that_are_said_are_taken(tmp_path):
+    calls = [{"arguments": {"x": (5, 4, 3, 2)}, "dtypes": {"x": "float"}, "results": [(5, 3, 3, 2)]}]
+    body = "return x[:, 1:] - x[:, :-1]"
+    assert trace_text(tmp_path, body, calls=calls)["assumption"]["neighbours"]["is_in_front"]
+    calls[0]["results"] = [(5, 4, 3, 2)]
+    with pytest.raises(RefusedError):
+        trace_text(tmp_path, "return x + F.pad(x[:, :-1], (0, 0, 1, 0))", calls=calls)
+
+
 def test_integers_have_neighbours(tmp_path):
     body = "return torch.where(ids[:, 1:] == ids[:, :-1], 0.0, x[:, 1:])"
     facts = trace_text(tmp_path, body, "x: Tensor, ids: Tensor")

@@ -41,7 +41,8 @@ def of_function(schema: Mapping[str, Any], taken: Sequence[str], views: Sequence
 
     - `arguments`: as in `schema`, but only what Python needs of each.
     - `kernels_are_for`: what of them the kernels are for, in words; empty where that is any call.
-    - `fallback`: the lines of the stamped function that compute the reference in any other case.
+    - `fallback`: the lines of the stamped function that compute the reference in any other case, and what it needs of
+      its arguments later.
     - `reference`: the lines of a function of the operator's arguments that calls the reference.
     - `drawn`: the arguments that tests draw: those of the operator, in its order, and those that say a size.
     - `by_name`: the last of these that a call of the function has to name.
@@ -72,9 +73,10 @@ def of_function(schema: Mapping[str, Any], taken: Sequence[str], views: Sequence
             {key: a[key] for key in ("name", "python", "annotation", "default", "keyword_only")} for a in arguments
         ],
         "kernels_are_for": kernels_are_for,
-        "fallback": _fallback(
-            conditions, lines.python("        return _function(", _passed(arguments, arguments), ")")
-        ),
+        "fallback": [
+            *_fallback(conditions, lines.python("        return _function(", _passed(arguments, arguments), ")")),
+            *(line for view in views for line in view.first_lines()),
+        ],
         "reference": [
             *lines.python("def _reference(", [f"{a['python']}: Any" for a in own], ") -> Any:"),
             '    """reference.py, with the arguments of the operator."""',

@@ -312,6 +312,12 @@ def flat(tensor: Tensor, dim: int) -> Tensor:
     return tensor.flatten(dim) if tensor.layout is torch.strided else tensor  # Which the operator refuses.
 
 
+def one_behind(tensor: Tensor, dim: int) -> Tensor:
+    """A tensor in which the dimensions behind this one are one, of size 1 where there are none."""
+    is_strided = tensor.layout is torch.strided  # The operator refuses others.
+    return tensor.unsqueeze(-1).flatten(dim + 1) if is_strided else tensor
+
+
 def joined(part: tuple[int, ...], dim: int, parts: int) -> tuple[int, ...]:
     """The shape of what is joined of so many parts of a shape along a dimension; of 0, without the dimension."""
     size = (part[dim] * parts,) if parts else ()

@@ -30,6 +30,7 @@ def plane_cases(
     rank: int | None = None,
     least: tuple[int, int] = (0, 0),
     vectors: bool = False,
+    in_front: bool = False,
 ) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each of so many tensors of two or more dimensions, the last two of one size where they are `square`;
     then each but the first broadcast in every way, unless `alike`.
@@ -38,6 +39,7 @@ def plane_cases(
         rank: the dimensions of all tensors that are not broadcast; None: two or more.
         least: the least sizes of the last two dimensions.
         vectors: whether tensors may have one dimension.
+        in_front: whether the last dimension stands for any that are behind the one before it.
     """
     shapes = ((2, 4, 33), (3, 6, 20), (1, 17), (17, 1), (1, 1), (0, 5), (5, 0), (2, 5, 1, 3), (101, 1001))
     if square:
@@ -46,6 +48,8 @@ def plane_cases(
     shapes += ((33,), (1, 2)) if vectors else ()
     shapes = [shape for shape in shapes if (0, *shape)[-2] >= least[0] and shape[-1] >= least[1]]
     cases = [(shape if rank is None else _of_rank(shape, rank),) * count for shape in shapes]
+    if in_front:
+        cases += [(shape,) * count for shape in ((*[3] * (rank - 2), 40), (*[2] * (rank - 2), 20, 3, 1, 5))]
     several = ((2, 40, 40), (3, 2, 33, 33))
     for i in range(1, 1 if alike else count):
         for shape in several if rank is None else dict.fromkeys(_of_rank(shape, rank) for shape in several):

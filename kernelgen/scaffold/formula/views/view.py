@@ -40,6 +40,10 @@ class View:
         """Conditions in Python that others meet."""
         return []
 
+    def first_lines(self) -> list[str]:
+        """Lines of the stamped function before its arguments become those of the operator."""
+        return []
+
     def of_signature(self, own: Arguments, given: Arguments) -> dict[str, Any]:
         """What the templates say of the function's own arguments: `own` are those that the operator takes, `given`
         those that tests draw."""
