@@ -25,7 +25,8 @@ _POINTS = (4, 3, 2)
 _FLAT_DIMS = (1, -3, 0, -2)
 # In which order ranks are tried.
 _RANKS = (3, 4, 2, 5)
-_RANKS_OF_NEIGHBOURS = (3, 4, 2)
+# The same where neighbours are read: a dimension of a single tensor may count from the front, before any others.
+_RANKS_OF_NEIGHBOURS, _RANKS_OF_ONE = (3, 4, 2), (4, 3, 2)
 
 
 def assumptions(
@@ -78,7 +79,7 @@ def assumptions(
             every_cut = itertools.chain(_cut(plain, tensors), _flat(plain, tensors), _of_points(plain, tensors))
             yield from sorted(every_cut, key=lambda cut: not is_of_points(cut, point_size)) if point_size else every_cut
         if recipe == "pointwise" and may_shift:
-            for rank in _RANKS_OF_NEIGHBOURS:
+            for rank in _RANKS_OF_NEIGHBOURS if len(tensors) > 1 else _RANKS_OF_ONE:
                 yield replace(plain, rank=rank, dims=(rank - 1,), neighbours=True)
         if recipe == "row_wise":
             yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
