@@ -291,7 +291,8 @@ class NeighboursReader(Reader):
         inner = self.graph.nodes[chosen["node"]] if "node" in chosen else None
         if inner is None or inner["op"] != "where" or inner["arguments"][2] != other or "constant" not in other:
             return computed
-        both = {"op": "logical_and", "arguments": [condition, inner["arguments"][0]], "dtype": "bool"}
+        # Without a branch, which compilers make of `&&`, and do not always undo: they have no vectors then.
+        both = {"op": "bitwise_and", "arguments": [condition, inner["arguments"][0]], "dtype": "bool"}
         self.graph.nodes.append({**both, "kind": "element", "name": None})
         joined = {"node": len(self.graph.nodes) - 1, "dtype": "bool", "kind": "element"}
         return {**computed, "arguments": [joined, inner["arguments"][1], other]}
