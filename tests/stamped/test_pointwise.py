@@ -58,12 +58,11 @@ BUILT = (
     # A matrix for each point, and one that the function is written with.
     "rotation",
     "graded",
-    # Neighbours: a smaller result; another row; dimensions that wrap around and do not; a larger result and a mask.
-    "edges",
+    # Neighbours: another row; dimensions that wrap around and do not; a larger result, and a mask; a smaller one, of a
+    # dimension that counts from the front.
     "token_shift",
     "diffused",
     "fenced",
-    # Neighbours in a dimension that counts from the front.
     "frame_changes",
 )
 ROWS_BUILT = (
@@ -134,7 +133,6 @@ FUZZED = (
     "partial_rotary",
     "rotation",
     "graded",
-    "edges",
     "token_shift",
     "diffused",
     "fenced",

@@ -32,7 +32,7 @@ _SOURCES = """
     RowIndex RowTensors RowsReader STD_CUDA_CHECK ScalarType Sizes SmallElements SumGrid TotalsTensors Turns TurnsReader
     cudaError_t cudaGetLastError cudaSuccess dim3 kBackward kBackwardReductions kBackwardTotalsReductions kForward
     kForwardReductions kHeld kNumbers kOperandVector kResident kRowsOfOneBlock kSideBySide kStep kSumResident kSummed
-    kThreads kTotalThreads kUnroll Scalars scalars
+    kThreads kTotalThreads kUnroll Border Scalars Shifted scalars
 """
 TAKEN = frozenset(_SOURCES.split()) | CONDITIONS.keys()
 DTYPES = ("float32", "float16", "bfloat16", "float64")
