@@ -75,12 +75,12 @@ def assumptions(
         yield plain
         if recipe == "pointwise" and may_index:
             yield from (replace(plain, coordinates=True, square=square) for square in (False, True))
-        if recipe == "pointwise" and may_cut:
-            every_cut = itertools.chain(_cut(plain, tensors), _flat(plain, tensors), _of_points(plain, tensors))
-            yield from sorted(every_cut, key=lambda cut: not is_of_points(cut, point_size)) if point_size else every_cut
         if recipe == "pointwise" and may_shift:
             for rank in _RANKS_OF_NEIGHBOURS if len(tensors) > 1 else _RANKS_OF_ONE:
                 yield replace(plain, rank=rank, dims=(rank - 1,), neighbours=True)
+        if recipe == "pointwise" and may_cut:
+            every_cut = itertools.chain(_cut(plain, tensors), _flat(plain, tensors), _of_points(plain, tensors))
+            yield from sorted(every_cut, key=lambda cut: not is_of_points(cut, point_size)) if point_size else every_cut
         if recipe == "row_wise":
             yield from _of_planes(plain, may_index, may_cut, [name for name in tensors if name in repeated])
             of_parts = list(_cut_rows(plain, tensors)) if may_cut else []
