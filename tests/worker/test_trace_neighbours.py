@@ -27,7 +27,8 @@ def traced(name: str) -> dict:
         ("return torch.sigmoid(x) * torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), 1)", [0, 0], [1, 0], 3),
         ("return x + F.pad(x, (1, 0))[..., :-1]", [0, 0], [0, 0], None),
         ("return F.pad(x, (1, 1, 1, 1))[:, :, 2:, 1:-1] - x", [0, 0], [0, 0], 4),
-        ("return x[1:] - x[:-1]", [-1, 0], [1, 0], 2),
+        ("return torch.nn.ZeroPad2d((0, 0, 1, -1))(x) - x", [0, 0], [1, 0], None),
+        ("return torch.gradient(x, dim=-1)[0]", [0, 0], [0, 2], None),
     ],
 )
 def test_neighbours_are_read_at_a_distance(tmp_path, body, border, least, rank):
@@ -82,6 +83,23 @@ def test_a_bound_that_the_tensor_has_itself_is_not_asked_for(tmp_path):
 def test_any_dimensions_are_behind_one_that_counts_from_the_front(tmp_path, body, dim):
     known = trace_text(tmp_path, body)["assumption"]["neighbours"]
     assert (known["is_in_front"], known["rank"] - 2) == (True, dim)
+
+
+def test_tensors_that_count_from_the_front_are_of_one_shape(tmp_path):
+    """Of x as well, which does not broadcast, as its neighbours are read."""
+    body = "return y + torch.cat((x[:, 1:], torch.zeros_like(x[:, :1])), 1) - x"
+    facts = trace_text(tmp_path, body, "y: Tensor, x: Tensor")
+    assert facts["assumption"]["neighbours"]["is_in_front"]
+    text = "import torch\nfrom torch import Tensor\n\n\ndef f(y: Tensor, x: Tensor) -> Tensor:\n    " + body
+    (tmp_path / "f.py").write_text(text)
+    signature = kernels(reference.read(tmp_path / "f.py", "f").schema.entry(), facts)["traced"]["signature"]
+    assert signature["fallback"] == [
+        "    if y.ndim < 2 or y.shape[1] < 1 or x.shape != y.shape:",
+        "        return _function(y, x)",
+        "    behind = y.shape[2:]",
+        "    y = _pointwise.one_behind(y, 1)",
+        "    x = _pointwise.one_behind(x, 1)",
+    ]
 
 
 def test_shapes_that_are_said_are_taken(tmp_path):

@@ -27,7 +27,7 @@ _MOST_GROUPS = 1024
 # The largest place in a dimension that a function is called beyond.
 _LARGEST_BOUND = 4096
 # What reads neighbours, beside slices.
-_SHIFTING = {"diff", "pad", "roll"}
+_SHIFTING = {"ConstantPad1d", "ConstantPad2d", "ZeroPad1d", "ZeroPad2d", "diff", "gradient", "pad", "roll"}
 # What changes the order of dimensions.
 _PERMUTING = {"mT", "movedim", "permute", "swapaxes", "swapdims", "transpose"}
 # What gives a tensor dimensions of size 1.

@@ -10,7 +10,7 @@ from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import has_gradient
 from kernelgen.worker.trace.precision import tolerance_of
 from kernelgen.worker.trace.refusals import RefusedError
-from kernelgen.worker.trace.sizes import of_shape
+from kernelgen.worker.trace.sizes import broadcasts, of_shape
 
 _RANKS = (2, 3, 4, 5)
 # Sizes beyond the least ones, and those of other dimensions.
@@ -38,14 +38,15 @@ def shapes_of(function: Function, assumption: Any, paths: list[dict[str, Any]]) 
     reads_lines = border[0] or any(_reads(graph, 0) for graph in graphs)
     is_of_vectors = takes_any and not reads_lines and _agrees(function, assumption, paths, (7,))
     reads_columns = border[1] or any(_reads(graph, 1) for graph in graphs)
-    is_alone = len(assumption.dtypes) == 1 and not takes_any and not reads_columns
+    are_alike = len(assumption.dtypes) == 1 or not broadcasts(function, assumption)
+    may_be_in_front = are_alike and not takes_any and not reads_columns
     front = (*_OTHERS[: assumption.rank - 2], 7)
     return {
         "border": border,
         "least": least,
         "rank": None if takes_any else assumption.rank,
         "least_rank": 1 if is_of_vectors else 2,
-        "is_in_front": is_alone and all(_agrees(function, assumption, paths, front, end) for end in _BEHIND),
+        "is_in_front": may_be_in_front and all(_agrees(function, assumption, paths, front, end) for end in _BEHIND),
     }
 
 

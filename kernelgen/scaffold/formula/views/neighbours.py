@@ -3,7 +3,7 @@ for which it means what the operator computes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kernelgen.errors import KernelgenError
@@ -16,13 +16,14 @@ class Neighbours(View):
     that of the neighbours as one, the last, where that counts from the front.
 
     Args:
-        tensor: the first tensor, in Python.
+        tensors: the function's tensors, in Python.
         known: what a trace says of shapes; see worker/trace/neighbour_sizes.py.
         taken: the names of the arguments in Python.
     """
 
-    def __init__(self, tensor: str, known: Mapping[str, Any], taken: Collection[str]) -> None:
-        self._tensor, self._rank, self._least = tensor, known["rank"], known["least"]
+    def __init__(self, tensors: Sequence[str], known: Mapping[str, Any], taken: Collection[str]) -> None:
+        self._tensor, *self._others = tensors
+        self._rank, self._least = known["rank"], known["least"]
         self._least_rank = known["rank"] - 1 if known["is_in_front"] else known["least_rank"]
         self._is_in_front = known["is_in_front"]
         self._behind = free_name("behind", taken)
@@ -40,12 +41,13 @@ class Neighbours(View):
         if known["is_in_front"] and schema.get("container"):
             raise KernelgenError(f"{schema['container']['name']}, a class of results of which some are viewed")
         names = {argument["name"]: argument["python"] for argument in schema["arguments"]}
-        tensor = next(names[name] for name in names if name in traced["assumption"]["kinds"])
-        return cls(tensor, known, names.values())
+        tensors = [names[name] for name in names if name in traced["assumption"]["kinds"]]
+        return cls(tensors, known, names.values())
 
     def kernels_are_for(self) -> list[str]:
         if self._is_in_front:
-            return [f"{self._tensor} of {self._least[0]} or more elements in dimension {self._rank - 2}"]
+            alike = f"{' and '.join([self._tensor, *self._others])} of one shape" if self._others else self._tensor
+            return [f"{alike} with {self._least[0]} or more elements in dimension {self._rank - 2}"]
         pairs = zip(self._least, ("rows", "columns"), strict=True)
         sizes = [f"{least} or more {what}" for least, what in pairs if least]
         return [f"{self._tensor} of " + " and ".join([*([f"{self._rank} dimensions"] if self._rank else []), *sizes])]
@@ -55,15 +57,15 @@ class Neighbours(View):
         ranks = f"ndim != {self._rank}" if is_exact else f"ndim < {self._least_rank}"
         dims = (self._rank - 2, -1) if self._is_in_front else (-2, -1)
         smaller = [f"shape[{dim}] < {least}" for dim, least in zip(dims, self._least, strict=True) if least]
-        return [f"{self._tensor}.{condition}" for condition in (ranks, *smaller)]
+        others = [f"{other}.shape != {self._tensor}.shape" for other in self._others if self._is_in_front]
+        return [*(f"{self._tensor}.{condition}" for condition in (ranks, *smaller)), *others]
 
     def first_lines(self) -> list[str]:
         if not self._is_in_front:
             return []
-        return [
-            f"    {self._behind} = {self._tensor}.shape[{self._rank - 1}:]",
-            f"    {self._tensor} = _pointwise.one_behind({self._tensor}, {self._rank - 2})",
-        ]
+        tensors, dim = [self._tensor, *self._others], self._rank - 2
+        views = [f"    {tensor} = _pointwise.one_behind({tensor}, {dim})" for tensor in tensors]
+        return [f"    {self._behind} = {self._tensor}.shape[{dim + 1}:]", *views]
 
     def join(self, place: int) -> str:
         return f".unflatten(-1, (*{self._behind}, 1)).squeeze(-1)" if self._is_in_front else ""
