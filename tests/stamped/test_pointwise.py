@@ -58,6 +58,12 @@ BUILT = (
     # A matrix for each point, and one that the function is written with.
     "rotation",
     "graded",
+    # Neighbours: another row; dimensions that wrap around and do not; a larger result, and a mask; a smaller one, of a
+    # dimension that counts from the front.
+    "token_shift",
+    "diffused",
+    "fenced",
+    "frame_changes",
 )
 ROWS_BUILT = (
     "softmax",
@@ -127,6 +133,10 @@ FUZZED = (
     "partial_rotary",
     "rotation",
     "graded",
+    "token_shift",
+    "diffused",
+    "fenced",
+    "frame_changes",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
@@ -137,6 +147,8 @@ EMULATED += (
     "rotate_pairs",
     "causal_mask",
     "distance_bias",
+    "edges",
+    "token_shift",
     "wide_loss",
     "flags_and_counts",
     # Sums over the rows by warps that have parts of rows.

@@ -401,3 +401,50 @@ def graded(rgb: Tensor, gain: Tensor) -> Tensor:
 def stepped(x: Tensor, at_zero: Tensor) -> Tensor:
     """PyTorch has no derivative."""
     return torch.heaviside(x, at_zero)
+
+
+def differences(x: Tensor) -> Tensor:
+    """Results are smaller than tensors."""
+    return (x[..., 1:] - x[..., :-1]).abs()
+
+
+def frame_changes(video: Tensor) -> Tensor:
+    """A dimension counts from the front, and any others are behind it."""
+    return (video[:, 1:] - video[:, :-1]).square()
+
+
+def token_shift(x: Tensor, mix: Tensor) -> Tensor:
+    """An element of the row before, and 0 before the first one."""
+    before = F.pad(x[:, :-1], (0, 0, 1, 0))
+    return x * mix + before * (1 - mix)
+
+
+def causal_convolution(x: Tensor, newest: Tensor, middle: Tensor, oldest: Tensor) -> Tensor:
+    padded = F.pad(x, (0, 0, 2, 0))
+    return F.silu(newest * x + middle * padded[:, 1:-1] + oldest * padded[:, :-2])
+
+
+def edges(image: Tensor) -> Tensor:
+    """Neighbours along two dimensions."""
+    across = image[..., 1:-1, 2:] - image[..., 1:-1, :-2]
+    down = image[..., 2:, 1:-1] - image[..., :-2, 1:-1]
+    return torch.sqrt(across * across + down * down + 1e-6)
+
+
+def diffused(u: Tensor, rate: float = 0.1) -> Tensor:
+    """A dimension that wraps around, and others that do not."""
+    around = torch.roll(u, 1, dims=-1) + torch.roll(u, -1, dims=-1)
+    above = torch.cat((u[..., :1, :], u[..., :-1, :]), dim=-2)
+    below = torch.cat((u[..., 1:, :], u[..., -1:, :]), dim=-2)
+    return u + rate * (around + above + below - 4 * u)
+
+
+def advected(u: Tensor, speed: Tensor) -> Tensor:
+    flux = speed * u
+    return u - 0.5 * (torch.roll(flux, -1, -1) - torch.roll(flux, 1, -1))
+
+
+def fenced(x: Tensor, mask: Tensor) -> Tensor:
+    """Results are larger than tensors; an element of a mask is read as well."""
+    inner = torch.where(mask, x.exp(), 1.0)
+    return F.pad(inner, (1, 1), value=0.5)

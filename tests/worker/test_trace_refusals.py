@@ -44,7 +44,6 @@ from tests.worker.test_trace import HELPERS, new_trace, trace_text
         ),
         ("return x.view(torch.int32)", "x: Tensor", "the operator aten.view.dtype"),
         ("return x * x.cummax(-1).indices", "x: Tensor", "the places of aten.cummax"),
-        ("return x.diff(dim=-1)", "x: Tensor", "the operator aten.slice, which diff runs"),
         ("return x / x.quantile(0.9, -1, True)", "x: Tensor", "the operator aten.sort, which quantile runs"),
         (
             "return (x.mean((2, 3), keepdim=True) + y).amax(1)",

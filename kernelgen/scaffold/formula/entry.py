@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelgen.scaffold.formula import signature
-from kernelgen.scaffold.formula.flat import flat
-from kernelgen.scaffold.formula.groups import groups
-from kernelgen.scaffold.formula.matrices import matrices
-from kernelgen.scaffold.formula.orders import orders
 from kernelgen.scaffold.formula.pointwise import pointwise
 from kernelgen.scaffold.formula.row_wise import row_wise
 from kernelgen.scaffold.formula.values import with_free_names
+from kernelgen.scaffold.formula.views import views_of
 
 
 def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,11 +21,10 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
     """
     recipe = traced["assumption"]["recipe"]
     schema = _with_samples(schema, traced["assumption"].get("samples", {}))
-    of_groups = groups(schema, traced)
-    taken = [name for name in traced["arguments"] if of_groups is None or name != of_groups["argument"]]
-    of_orders = orders(schema, traced)
-    of_flat = flat(schema, traced)
-    own_signature = signature.of_function(schema, taken, of_groups, of_orders, of_flat, matrices(schema, traced))
+    views = views_of(schema, traced)
+    of_sizes = [view.argument for view in views]
+    taken = [name for name in traced["arguments"] if name not in of_sizes]
+    own_signature = signature.of_function(schema, taken, views)
     schema = with_free_names(signature.of_operator(schema, taken) if own_signature else schema)
     if dim := traced["assumption"].get("rows", {}).get("argument"):
         of_dim = [a | {"sample": a["default"] or "-1"} if a["name"] == dim else a for a in schema["arguments"]]
@@ -38,7 +34,7 @@ def kernels(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, A
         "schema": schema,
         "traced": {"pointwise": pointwise, "row_wise": row_wise}[recipe](schema, traced)
         | ({"signature": own_signature} if own_signature else {})
-        | ({"groups": of_groups} if of_groups else {}),
+        | {key: value for view in views for key, value in view.of_traced().items()},
     }
 
 

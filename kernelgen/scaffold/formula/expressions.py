@@ -102,6 +102,8 @@ def apply(node: Node, operands: list[Expression]) -> Expression:
         return _of_integers(node, operands)
     if op in _INFIX and any(argument.dtype in INTEGERS for argument in node.arguments):
         operands = _integer_operands(node, operands)
+    if op in _BITWISE and node.dtype == "bool":
+        return Expression(f"{operands[0].within(PREFIX)} {_BITWISE[op]} {operands[1].within(PREFIX)}", CONDITIONAL)
     if op in _PREFIX:
         inner = operands[0].within(PREFIX)
         # `--x` is something else.

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelgen.scaffold.formula import neighbours
+
 
 @dataclass(frozen=True)
 class Number:
@@ -70,7 +72,8 @@ class FormulaGraph:
 
     Args:
         traced: `nodes` and `outputs`, as kernelgen/worker/trace/graph.py describes them.
-        parameters: the C++ name of each argument that is a number or a tensor; by name, and (name, part) of parts.
+        parameters: the C++ name of each argument that is a number or a tensor; by name, and (name, part) of parts,
+            or (name, distances) of neighbours.
         grads: the C++ names of the gradients of the results, by the results' places; (place, part) of parts.
         coordinates: what the place of an element along a dimension is called, by the dimension.
     """
@@ -252,6 +255,8 @@ class FormulaGraph:
             return self._values[argument["node"]]
         if "constant" in argument:
             return Number(argument["constant"])
+        if "inside" in argument:
+            return Name(neighbours.has_neighbour(*argument["inside"]), "bool", "element")
         if "place" in argument:
             return Name("place", "int", "element")
         if "coordinate" in argument:
@@ -280,7 +285,9 @@ class FormulaGraph:
 
 
 def _part(tensor: str | int, argument: Mapping[str, Any]) -> Any:
-    """A tensor, or a part of it."""
+    """A tensor, a part of it, or its neighbours."""
+    if "shift" in argument:
+        return neighbours.key(tensor, argument)
     return (tensor, argument["part"]) if "part" in argument else tensor
 
 

@@ -204,7 +204,8 @@ class Writer:
 
 def word_of(node: Node) -> str:
     """What a node's variable is called, before its name is made free: as in the reference, or by its operator."""
-    return node.name or _WORDS.get(node.op, node.op)
+    of_truth_values = {"bitwise_and": "both"} if node.dtype == "bool" else {}
+    return node.name or of_truth_values.get(node.op) or _WORDS.get(node.op, node.op)
 
 
 def as_cpp(name: str) -> str:

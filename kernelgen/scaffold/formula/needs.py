@@ -55,6 +55,8 @@ def _macros(traced: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     of_codes_alone = all(tensor["dtype"] != "float" for tensor in traced["tensors"])
     if "permuted" in signature or of_codes_alone or "constants" in traced:
         yield "kernels of permuted tensors, of integers alone or with constant results", "headers"
+    if "neighbours" in traced:
+        yield "kernels that read neighbours of elements", "checks_of_neighbours"
     if "operands" in traced:
         yield "kernels of parts of a dimension", "write_turns"
     if "coordinates" in traced:

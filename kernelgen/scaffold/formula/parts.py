@@ -14,7 +14,7 @@ from kernelgen.scaffold.formula.lines import as_cpp, free_name
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _HALVES_IN_TURNS = ("even", "odd")
 # What the stamped sources append to the name of an operand.
-_SUFFIXES = (
+SUFFIXES = (
     "",
     "_operand",
     "_number",
@@ -57,11 +57,11 @@ def part_names(
 
 def taken_by(names: Mapping[tuple[str, int], str]) -> set[str]:
     """What the sources make of names."""
-    return {name + suffix for name in names.values() for suffix in _SUFFIXES}
+    return {name + suffix for name in names.values() for suffix in SUFFIXES}
 
 
 def _is_free(name: str, own: Container[str], taken: Container[str]) -> bool:
-    return not any(name + suffix in taken or name + suffix in own for suffix in _SUFFIXES)
+    return not any(name + suffix in taken or name + suffix in own for suffix in SUFFIXES)
 
 
 def _ordinal(part: int, cut: Mapping[str, Any]) -> str:

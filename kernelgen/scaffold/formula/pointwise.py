@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelgen.errors import KernelgenError
-from kernelgen.scaffold.formula import parts
+from kernelgen.scaffold.formula import neighbour_reads, neighbours, parts
 from kernelgen.scaffold.formula.expressions import INTEGERS, header_of
 from kernelgen.scaffold.formula.graph import COORDINATES, FormulaGraph
 from kernelgen.scaffold.formula.paths import body, exponent
@@ -43,9 +43,12 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     part_names = named_parts(schema, traced["paths"][0]["forward"], [*tensors, *results])
     arguments = {a["name"]: a["cpp"] for a in schema["arguments"]}
     parameters = arguments | part_names
+    taken = [*TAKEN, *arguments.values(), *(result["cpp"] for result in results)]
+    read_at = neighbour_reads.names([path["forward"] for path in traced["paths"]], arguments, taken)
+    parameters |= read_at
     graphs = [(path["flags"], FormulaGraph(path["forward"], parameters)) for path in traced["paths"]]
     read = names_read(graph for _, graph in graphs)
-    parts.note_used(tensors, part_names, read)
+    parts.note_used(tensors, part_names | read_at, read)
     scalars = [scalar_of(a, traced["paths"]) for a in schema["arguments"] if a["kind"] == "other"]
     written = parts.outputs(results, part_names)
     names = [
@@ -82,6 +85,10 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     facts |= header_of([*forward, *(facts["backward"] or {"lines": []})["lines"]])
     if "square" in assumption:
         facts |= {"square": assumption["square"], "coordinates": coordinates(read)}
+    if "neighbours" in assumption:
+        facts |= {"square": False, "coordinates": neighbours.conditions(read), "neighbours": assumption["neighbours"]}
+        is_smaller = max(assumption["neighbours"]["border"]) > 0
+        facts["shifted"] = neighbour_reads.reads(tensors, read_at, read, arguments if is_smaller else ())
     if "cuts" in assumption:
         facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
         facts |= {key: assumption[key] for key in ("no_columns", "no_rows", "exact")}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelgen.scaffold.formula import parts
+from kernelgen.scaffold.formula import neighbour_reads, neighbours, parts
 from kernelgen.scaffold.formula.gradient_operator import GradientOperator, differentiated, entry_of, grads_of
 from kernelgen.scaffold.formula.gradient_parts import parts_of_gradient, parts_of_grads
 from kernelgen.scaffold.formula.graph import COORDINATES, FormulaGraph
 from kernelgen.scaffold.formula.paths import body, exponent
 from kernelgen.scaffold.formula.scalars import Scalars
 from kernelgen.scaffold.formula.values import (
+    TAKEN,
     coordinates,
     names_read,
     needed_flags,
@@ -44,7 +45,8 @@ def backward(
     result_of = {grad: results[i]["name"] for grad, i in operator.pairs()}
     names_of_parts = parts_of_gradient(operator.entry, read_by_kernel, gradients, part_names, result_of)
     parameters = {name: words[name] for name in parameters}
-    graphs = _graphs(paths, operator, parameters, names_of_parts)
+    read_at = _neighbours(paths, operator, parameters, gradients)
+    graphs = _graphs(paths, operator, parameters, names_of_parts, read_at)
     every = [graph for _, graph in graphs]
     exponent_of_backward = exponent(every)
     own_scalars = [scalar_of(places[scalar["name"]], paths) for scalar in scalars]
@@ -52,9 +54,13 @@ def backward(
         computed.take(graph, {words[scalar["name"]]: scalar["cpp"] for scalar in scalars})
     read, written = names_read(every), parts.outputs(gradients, names_of_parts)
     _note_unchanged(gradients, every, written, operator, results, inputs)
-    parts.note_used(read_by_kernel, names_of_parts, read)
+    of_tensors = {(_tensor(operator, of), distances): name for (of, distances), name in read_at.items()}
+    parts.note_used(read_by_kernel, names_of_parts | of_tensors, read)
     operands = parts.operands(read_by_kernel, names_of_parts, read) if "cuts" in paths[0]["backward"] else None
-    _note_needs(operands or read_by_kernel, every, written, gradients)
+    shifted = None
+    if (border := paths[0]["forward"].get("border")) is not None:
+        shifted = neighbour_reads.reads(read_by_kernel, of_tensors, read, operator.grads if min(border) < 0 else ())
+    _note_needs(operands or shifted or read_by_kernel, every, written, gradients)
     names = [
         *COORDINATES.values(),
         *words.values(),
@@ -79,6 +85,8 @@ def backward(
     }
     if computed.names():
         facts["formula_scalars"] = computed.of_formula(own_scalars, read)
+    if shifted is not None:
+        facts |= {"shifted": shifted, "coordinates": neighbours.conditions(read)}
     if operands is not None:
         facts |= {"operands": operands, "outputs": written}
     return facts
@@ -107,6 +115,7 @@ def _graphs(
     operator: GradientOperator,
     parameters: Mapping[str, str],
     names_of_parts: Mapping[tuple[str, int], str],
+    read_at: Mapping[neighbours.Key, str],
 ) -> list[tuple[Mapping[str, bool], FormulaGraph]]:
     """The graph of the gradient on each path."""
     words = operator.words()
@@ -114,10 +123,29 @@ def _graphs(
     of_grads = parts_of_grads(operator.differentiable, operator.grads, names_of_parts)
     graphs = []
     for path in paths:
-        graph = FormulaGraph(path["backward"], {**parameters, **names_of_parts}, {**named, **of_grads})
+        names = {**parameters, **names_of_parts, **read_at}
+        graph = FormulaGraph(path["backward"], names, {**named, **of_grads, **read_at})
         graph.outputs = [value for value in graph.outputs if value is not None]
         graphs.append((path["flags"], graph))
     return graphs
+
+
+def _neighbours(
+    paths: Sequence[Mapping[str, Any]],
+    operator: GradientOperator,
+    parameters: Mapping[str, str],
+    gradients: Sequence[Mapping[str, Any]],
+) -> dict[neighbours.Key, str]:
+    """The names of the neighbours that the gradient reads, of gradients of results by the results' places."""
+    words = operator.words()
+    cpp = {i: words[grad] for grad, i in operator.pairs()} | dict(parameters)
+    taken = [*TAKEN, *words.values(), *(gradient["cpp"] for gradient in gradients)]
+    return neighbour_reads.names([path["backward"] for path in paths], cpp, taken)
+
+
+def _tensor(operator: GradientOperator, of: int | str) -> str:
+    """The name of a tensor of the gradient, by what a graph calls it."""
+    return {i: grad for grad, i in operator.pairs()}.get(of, of)
 
 
 def _note_unchanged(

@@ -11,6 +11,7 @@ from kernelgen.scaffold.formula import parts
 from kernelgen.scaffold.formula.expressions import CODES
 from kernelgen.scaffold.formula.graph import COORDINATES, FormulaGraph, Name
 from kernelgen.scaffold.formula.lines import free_name
+from kernelgen.scaffold.formula.neighbours import CONDITIONS
 from kernelgen.scaffold.schema.identifiers import identifiers
 
 # What the stamped sources call things: no argument can have such a name in C++.
@@ -31,9 +32,9 @@ _SOURCES = """
     RowIndex RowTensors RowsReader STD_CUDA_CHECK ScalarType Sizes SmallElements SumGrid TotalsTensors Turns TurnsReader
     cudaError_t cudaGetLastError cudaSuccess dim3 kBackward kBackwardReductions kBackwardTotalsReductions kForward
     kForwardReductions kHeld kNumbers kOperandVector kResident kRowsOfOneBlock kSideBySide kStep kSumResident kSummed
-    kThreads kTotalThreads kUnroll Scalars scalars
+    kThreads kTotalThreads kUnroll Border Scalars Shifted scalars
 """
-TAKEN = frozenset(_SOURCES.split())
+TAKEN = frozenset(_SOURCES.split()) | CONDITIONS.keys()
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 # Those of results that have one of their own, whatever the arguments have.
 FIXED = ("float32", "float16", "bfloat16")

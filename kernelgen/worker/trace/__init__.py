@@ -34,6 +34,7 @@ from kernelgen.worker.trace.refusals import (
     UNKNOWN_OPERATOR,
     AnySizeError,
     FinalError,
+    NeighboursError,
     OtherRowsError,
     PathError,
     ReducesError,
@@ -266,7 +267,10 @@ class _Search:
         return None
 
     def _note(self, assumption: Assumption, refused: RefusedError) -> None:
-        if assumption.cuts is not None:  # The plain case says more.
+        # The plain case says more.
+        if assumption.neighbours and not isinstance(refused, NeighboursError):
+            refused.progress = min(refused.progress, 0)
+        elif assumption.cuts is not None:
             refused.progress = min(refused.progress, UNKNOWN_OPERATOR)
         self._reasons.append(refused)
         self._paths += isinstance(refused, PathError)
@@ -319,6 +323,7 @@ def _every(
         said,
         _takes_numbers(function, next(assumptions(arguments, recipes, said=said))),
         function.point_size,
+        function.may_shift,
     )
     if function.takes_classes:
         every = sorted(every, key=lambda assumption: "int" not in assumption.dtypes.values())

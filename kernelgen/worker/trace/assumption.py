@@ -15,6 +15,8 @@ from kernelgen.worker.trace.split import Split
 # Shapes that differ from sample to sample, so that a number that depends on them is seen to. Primes, each once in a
 # shape: see Sample.
 _SIZES = ((2, 3, 7, 5, 11), (3, 5, 11, 2, 7), (5, 2, 13, 3, 7), (7, 11, 3, 5, 2))
+# Of functions that read neighbours, which lie in none of them beyond the other end.
+_WIDE_SIZES = ((3, 2, 29, 31), (2, 5, 23, 37), (5, 3, 31, 41), (7, 2, 37, 23))
 # For samples with a size that others must not have a factor in common with; and the most groups of a sample.
 _MORE_SIZES, _MOST_GROUPS = (13, 17, 19), 64
 # Where functions like to take another path.
@@ -29,16 +31,16 @@ class Assumption:
     of a kernel of the gradient, which is PyTorch's of the reference then. `near`: floats are drawn near their defaults,
     where a function that refuses others takes them. `cuts`: the tensors that are as large as several parts of the shape
     of the others; None where nothing is cut, or joined of parts. `coordinates`: values may depend on where an element
-    lies in the last two dimensions, which are of one size where they are `square`. `sums_all`: sums of all elements
-    are taken row by row, beside what else is computed of rows. `spreads`: the tensors that have some of the
-    dimensions, and are repeated along the others, with these dimensions, from the end. `exact`: parts of what is
-    cut are single elements, as the coordinates of a point are; `any_size`: the function takes longer ones, too.
-    `numbers`: the tensors that have a number for each point, and lack the last dimension; `matrices`: points are rows
-    of matrices, and nothing else. `matrix_sizes`: the rows and columns of the results that are a matrix for each point,
-    None of others. `flat_dim`: the dimension that the function cuts; for its operator it is the last, with those behind
-    it. `split`: a dimension of some tensors is two of `rank`. `orders`: the tensors whose dimensions come in another
-    order for the function, as permute takes it. `domains`: the intervals that the numbers of some are
-    drawn from, because the function refuses others."""
+    lies in the last two dimensions, which are of one size where they are `square`. `neighbours`: elements are read at a
+    distance from those that are computed. `sums_all`: sums of all elements are taken row by row, beside what else is
+    computed of rows. `spreads`: the tensors that have some of the dimensions, and are repeated along the others, with
+    these dimensions, from the end. `exact`: parts of what is cut are single elements, as the coordinates of a point
+    are; `any_size`: the function takes longer ones, too. `numbers`: the tensors that have a number for each point, and
+    lack the last dimension; `matrices`: points are rows of matrices, and nothing else. `matrix_sizes`: the rows and
+    columns of the results that are a matrix for each point, None of others. `flat_dim`: the dimension that the function
+    cuts; for its operator it is the last, with those behind it. `split`: a dimension of some tensors is two of `rank`.
+    `orders`: the tensors whose dimensions come in another order for the function, as permute takes it. `domains`: the
+    intervals that the numbers of some are drawn from, because the function refuses others."""
 
     recipe: str
     arguments: tuple[dict[str, Any], ...]
@@ -53,6 +55,7 @@ class Assumption:
     cuts: dict[str, Cut] | None = None
     coordinates: bool = False
     square: bool = False
+    neighbours: bool = False
     sums_all: bool = False
     spreads: dict[str, tuple[int, ...]] = field(default_factory=dict)
     exact: bool = False
@@ -167,7 +170,7 @@ class Assumption:
 
     def _sample(self, k: int, chosen: dict[str, Any]) -> Sample:
         dims = (k % self.rank,) if self.dim else self.dims
-        shape = (*_SIZES[k], *_MORE_SIZES)[: self.rank]
+        shape = _WIDE_SIZES[k][-self.rank :] if self.neighbours else (*_SIZES[k], *_MORE_SIZES)[: self.rank]
         shape = (*shape[:-2], shape[-1], shape[-1]) if self.square else shape
         shape = (*shape[:-1], 1) if self.exact else shape
         scalars = self._scalars(k, dims[0] if dims else 0) | chosen
@@ -185,6 +188,7 @@ class Assumption:
             self.spreads,
             self.split,
             self.orders,
+            self.neighbours,
             self.numbers,
         )
         for argument in self.arguments:

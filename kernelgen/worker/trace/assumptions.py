@@ -25,6 +25,8 @@ _POINTS = (4, 3, 2)
 _FLAT_DIMS = (1, -3, 0, -2)
 # In which order ranks are tried.
 _RANKS = (3, 4, 2, 5)
+# The same where neighbours are read: a dimension of a single tensor may count from the front, before any others.
+_RANKS_OF_NEIGHBOURS, _RANKS_OF_ONE = (3, 4, 2), (4, 3, 2)
 
 
 def assumptions(
@@ -37,6 +39,7 @@ def assumptions(
     said: Mapping[str, str] | None = None,
     takes_numbers: bool = False,
     point_size: int = 0,
+    may_shift: bool = False,
 ) -> Iterator[Assumption]:
     """What may be assumed of tensors and scalars, from the plain case on. Raises RefusedError of too many.
 
@@ -49,6 +52,7 @@ def assumptions(
         takes_numbers: whether it takes tensors of floating-point numbers alone, so that rows of these are likelier than
             masks.
         point_size: how many numbers it takes a last dimension apart into, which are likelier than parts of any size.
+        may_shift: whether it may read neighbours of elements.
     """
     tensors = [argument["name"] for argument in arguments if argument["kind"] == "tensor"]
     said = said or {}
@@ -71,6 +75,9 @@ def assumptions(
         yield plain
         if recipe == "pointwise" and may_index:
             yield from (replace(plain, coordinates=True, square=square) for square in (False, True))
+        if recipe == "pointwise" and may_shift:
+            for rank in _RANKS_OF_NEIGHBOURS if len(tensors) > 1 else _RANKS_OF_ONE:
+                yield replace(plain, rank=rank, dims=(rank - 1,), neighbours=True)
         if recipe == "pointwise" and may_cut:
             every_cut = itertools.chain(_cut(plain, tensors), _flat(plain, tensors), _of_points(plain, tensors))
             yield from sorted(every_cut, key=lambda cut: not is_of_points(cut, point_size)) if point_size else every_cut

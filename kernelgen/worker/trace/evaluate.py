@@ -25,7 +25,9 @@ def evaluate(
 ) -> list[Tensor | None]:
     """The outputs of a graph, each broadcast to the shape that its kind says; `shape` is that of a part, if it is not
     the sample's."""
-    evaluation = _Evaluation(values, grads, sample, sample.shape if shape is None else shape)
+    shape = sample.shape if shape is None else shape
+    shape = bordered(shape, graph["border"]) if "border" in graph else shape
+    evaluation = _Evaluation(values, grads, sample, shape)
     for node in graph["nodes"]:
         arguments = [evaluation.value(argument) for argument in node["arguments"]]
         evaluation.computed.append(_compute(node["op"], arguments, sample))
@@ -59,15 +61,37 @@ class _Evaluation:
         if "coordinate" in argument:
             dim = argument["coordinate"]
             return torch.arange(self.shape[dim], dtype=torch.float64).reshape(-1, *[1] * (-1 - dim))
+        if "inside" in argument:
+            dim, distance = argument["inside"]
+            places = torch.arange(self.shape[dim]).add(distance).reshape(-1, *[1] * (-1 - dim))
+            return (places >= 0) & (places < self.shape[dim])
+        if "shift" in argument:
+            return self._neighbours(argument)
         if "grad" in argument:
             return self._arranged(self._gradient(argument), argument)
         if "input" in argument:
             return self._arranged(self._values[argument["input"]], argument)
         return self._number(argument)
 
+    def _neighbours(self, argument: dict[str, Any]) -> Tensor:
+        """The elements at a distance from each place; 0 where there is none."""
+        value = self._gradient(argument) if "grad" in argument else self._values[argument["input"]]
+        for dim, distance in zip((-2, -1), argument["shift"], strict=True):
+            if -dim > value.ndim:
+                continue
+            size, places = value.shape[dim], torch.arange(self.shape[dim]) + distance
+            places = places % max(size, 1) if argument["wraps"] and distance else places
+            is_there = ((places >= 0) & (places < size)).reshape(-1, *[1] * (-1 - dim))
+            beyond = value.new_zeros([*value.shape[:dim], 1, *value.shape[value.ndim + dim + 1 :]])
+            chosen = torch.cat([value, beyond], dim).index_select(dim, places.clamp(0, size))
+            value = torch.where(is_there, chosen, torch.zeros_like(chosen))
+        return value
+
     def _gradient(self, argument: dict[str, Any]) -> Tensor:
         value = self._grads[argument["grad"]]
         value = value.double() if value.dtype in _NARROW else value
+        if "shift" in argument:
+            return value
         value = _whole(value, argument, self._sample) if self.shape == self._sample.shape else value
         is_dropped = self._sample.of_points and value.ndim == len(self.shape) - 1
         return value.unsqueeze(-1) if is_dropped else value
@@ -98,6 +122,12 @@ class _Evaluation:
         if argument["kind"] == "row":
             return value.reshape(sample.row_shape(keeps=True))
         return value.reshape(self._column_shape) if argument["kind"] == "column" else value
+
+
+def bordered(shape: tuple[int, ...], border: list[int]) -> tuple[int, ...]:
+    """The shape of results that are so much larger along the last two dimensions."""
+    more = [0] * (len(shape) - 2) + border[-len(shape) :]
+    return tuple(max(0, size + by) for size, by in zip(shape, more, strict=True))
 
 
 def _in_own_order(value: Tensor, output: dict[str, Any], sample: Sample) -> Tensor:

@@ -26,6 +26,8 @@ _SPLITTING = {"view", "reshape", "unflatten", "group_norm"}
 _MOST_GROUPS = 1024
 # The largest place in a dimension that a function is called beyond.
 _LARGEST_BOUND = 4096
+# What reads neighbours, beside slices.
+_SHIFTING = {"ConstantPad1d", "ConstantPad2d", "ZeroPad1d", "ZeroPad2d", "diff", "gradient", "pad", "roll"}
 # What changes the order of dimensions.
 _PERMUTING = {"mT", "movedim", "permute", "swapaxes", "swapdims", "transpose"}
 # What gives a tensor dimensions of size 1.
@@ -59,6 +61,7 @@ class Function:
         self.numbers: list[float] = []  # That stand in the source, where a branch may depend on them.
         self.largest_bound = 0  # The largest whole number that stands where a dimension is cut.
         self.may_cut = False  # Whether something in the source may cut a dimension into parts, or join parts.
+        self.may_shift = False  # Whether something may read neighbours of elements.
         self.point_size = 0  # How many numbers the source takes an argument's last dimension apart into; 0: no such.
         self.may_index = False  # Whether something may compute with the coordinates of elements.
         # The arguments that the source gives dimensions of size 1, to repeat them along others.
@@ -109,6 +112,7 @@ def load(source: str, name: str, arguments: list[dict[str, Any]], cost: Cost | N
     function.source = source
     function.numbers = _numbers(ast.parse(source))
     function.may_cut = _may_cut(ast.parse(source))
+    function.may_shift = function.may_cut or bool(_words(ast.parse(source)) & _SHIFTING)
     function.point_size = _point_size(ast.parse(source), [argument["name"] for argument in arguments])
     function.largest_bound = max(_bounds(ast.parse(source)), default=0)
     function.may_index = bool(_words(ast.parse(source)) & _INDEXING)

@@ -19,6 +19,9 @@ A graph is plain data:
 - An output with one number for each point (see `of_points`), of a result without the last dimension, is `dropped`.
 - Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
   dimension, -2 that along the one before.
+- Where neighbours are read (neighbours.py): an {"input": name} or a gradient has its `shift`, along the last two
+  dimensions, and whether it `wraps` around; {"inside": [dim, distance]} is whether there is such a place. `border` says
+  how much larger the results are than the arguments, and `least` which sizes these have at least.
 - Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
   `cut` of its tensor; `outputs` are the parts of all results, `cuts` says how each result is cut, and `part_names` how
   variables are called that hold a part of an input.
@@ -66,6 +69,7 @@ class Sample:
     split: Split | None = None  # Of the tensors of which two dimensions are one for the function.
     # Of tensors whose dimensions come in another order for the function, as permute takes it.
     orders: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    neighbours: bool = False  # Whether neighbours of elements are read.
     numbers: frozenset[str] = frozenset()  # The tensors that have one for each point, and no last dimension.
 
     def cut(self, name: str) -> Cut:
@@ -168,6 +172,10 @@ class Graph:
     outputs: list[dict[str, Any] | None] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     part_names: dict[tuple[str, int], str] = field(default_factory=dict)
+    # Where neighbours are read: how much larger results are than arguments along the last two dimensions, and the least
+    # sizes of these.
+    border: list[int] | None = None
+    least: list[int] | None = None
     # How the function computed numbers of its scalars, by their values: see scalars.py.
     trees: dict[float, list[tuple[Any, ...]]] = field(default_factory=dict)
 

@@ -13,6 +13,7 @@ from kernelgen.worker.trace.function import Function, versions, written
 from kernelgen.worker.trace.graph import FLOAT8, INTEGERS, firsts
 from kernelgen.worker.trace.intervals import between, scaled
 from kernelgen.worker.trace.largest import refuse_largest
+from kernelgen.worker.trace.neighbour_sizes import shapes_of
 from kernelgen.worker.trace.precision import fixed_dtypes, takes_float16, takes_float64
 from kernelgen.worker.trace.refusals import (
     UNKNOWN_OPERATOR,
@@ -79,7 +80,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     if _permutes(paths[0]["forward"]):
         _note_copies(paths[0]["forward"], contiguous(function, assumption))
     refused: set[str] = set()
-    if assumption.recipe == "pointwise":
+    if assumption.recipe == "pointwise" and not assumption.neighbours:
         for choice, path in zip(choices, paths, strict=True):
             refused |= check_shapes(function, choice, path["forward"])
     exact = all(
@@ -91,6 +92,7 @@ def _under(assumption: Assumption, function: Function) -> dict[str, Any]:
     facts = {
         **assumption.as_dict(),
         **(_of_cuts(function, assumption, refused) if assumption.cuts is not None else {}),
+        **({"neighbours": shapes_of(function, assumption, paths)} if assumption.neighbours else {}),
         **(rows(function, assumption, paths[0]) if assumption.recipe == "row_wise" else {}),
         "twice": not paths[0]["backward"] or is_differentiable_twice(function, assumption),
         "constants": [i for i, is_held in enumerate(held) if is_held],

@@ -170,6 +170,12 @@ _OWN = {
 _OF_POINTS = {torch.ops.aten.bmm.default: _product_of_points, torch.ops.aten.mm.default: _product_of_points}
 
 
+def decompositions_but_rolls() -> dict[Any, Any]:
+    """The same without that of roll, which reads elements by an index."""
+    every = decompositions().items()
+    return {operator: decomposition for operator, decomposition in every if operator is not torch.ops.aten.roll.default}
+
+
 @functools.cache
 def decompositions_but_moves() -> dict[Any, Any]:
     """The same without those of operators that move elements, and with those of their gradients."""

@@ -35,6 +35,10 @@ class UnknownOperatorError(RefusedError):
         self.weight = weight
 
 
+class NeighboursError(RefusedError):
+    """What no kernel does of neighbours of elements."""
+
+
 class PathError(RefusedError):
     """The function takes another path for other sizes or scalars than those of the samples."""
 

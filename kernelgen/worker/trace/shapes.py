@@ -103,6 +103,8 @@ def _is_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[s
     """Whether kernels take a tensor of its shape beside the others."""
     if "flat" in facts:
         return _is_flat_part_taken(name, shapes, facts)
+    if (known := facts.get("neighbours")) and not _has_neighbours(next(iter(shapes.values())), known):
+        return False
     if facts.get("cuts") is not None:
         return _is_part_taken(name, shapes, facts)
     orders = facts.get("orders", {})
@@ -144,6 +146,13 @@ def _is_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapp
     if own := facts.get("spreads", {}).get(name):
         return len(most) >= -own[0] and parts[name] == tuple(most[dim] for dim in own)
     return parts[name] == most or (facts["broadcasts"] and parts[name][-1:] == most[-1:])
+
+
+def _has_neighbours(shape: tuple[int, ...], known: Mapping[str, Any]) -> bool:
+    """Whether kernels that read neighbours take a first tensor of this shape."""
+    if known["is_in_front"]:
+        return len(shape) >= known["rank"] - 1
+    return len(shape) == known["rank"] if known["rank"] else len(shape) >= known["least_rank"]
 
 
 def _is_flat_part_taken(name: str, shapes: Mapping[str, tuple[int, ...]], facts: Mapping[str, Any]) -> bool:

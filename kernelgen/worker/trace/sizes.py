@@ -102,7 +102,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     for shape in shapes:
         if cuts and not shape:
             continue
-        given = {name: _of_shape(name, sample, shape) for name in sample.tensors()}
+        given = {name: of_shape(name, sample, shape) for name in sample.tensors()}
         # In float64: float32's roundings differ from those of the graph.
         values = {k: v.double() if has_gradient(v) else v for k, v in {**sample.values, **given}.items()}
         try:
@@ -121,7 +121,7 @@ def check_shapes(function: Function, assumption: Any, forward: dict[str, Any]) -
     return refused
 
 
-def _of_shape(name: str, sample: Sample, shape: tuple[int, ...]) -> Tensor:
+def of_shape(name: str, sample: Sample, shape: tuple[int, ...]) -> Tensor:
     """A tensor of the elements of the sample's, where parts have this shape."""
     own = shape[:-1] if name in sample.numbers else sample.cut(name).whole(shape)
     elements = sample.values[name].flatten()
@@ -139,7 +139,7 @@ def broadcasts(function: Function, assumption: Any) -> bool:
     is_cut = assumption.cuts is not None
     if assumption.matrices or assumption.flat_dim is not None:
         return False
-    if assumption.coordinates:
+    if assumption.coordinates or assumption.neighbours:
         return _broadcasts_to_first(function, sample)
     smaller_parts = ((0, 0), (0,), (slice(0, 1),)) if is_cut else ((0, 0), (..., slice(0, 1)), (0, 0, 0))
     for name in sample.tensors() if len(sample.tensors()) > 1 else ():

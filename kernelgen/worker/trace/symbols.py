@@ -30,13 +30,15 @@ def merge(graphs: list[Graph], samples: list[Sample], numbers: Sequence[float] =
         RefusedError: they differ in more than constants, or in constants that no simple expression gives.
     """
     first = graphs[0]
-    if any(_skeleton(graph) != _skeleton(first) or graph.cuts != first.cuts for graph in graphs):
+    if any(_skeleton(graph) != _skeleton(first) for graph in graphs):
         raise RefusedError("another path that it takes for other sizes or numbers", 3)
     merger = _Merger(samples, numbers, [graph.trees for graph in graphs])
     for i in range(len(first.nodes)):
         merger.node([graph.nodes[i] for graph in graphs])
     outputs = [merger.argument([graph.outputs[i] for graph in graphs]) for i in range(len(first.outputs))]
     merged = {"nodes": merger.nodes, "outputs": outputs}
+    if first.border is not None:
+        merged |= {"border": first.border, "least": first.least}
     if not first.cuts:
         return merged
     part_names = [[*part, name] for part, name in first.part_names.items()]
@@ -64,7 +66,7 @@ _MOST_DIGITS = 5
 def _skeleton(graph: Graph) -> Any:
     """A graph without the values of its constants."""
     nodes = [{**node, "arguments": list(map(_bare, node["arguments"]))} for node in graph.nodes]
-    return nodes, list(map(_bare, graph.outputs))
+    return nodes, list(map(_bare, graph.outputs)), graph.cuts, graph.border, graph.least
 
 
 def _bare(argument: dict[str, Any] | None) -> Any:

@@ -13,7 +13,8 @@ from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
 from kernelgen.worker.trace.graph import Graph, Sample, has_gradient, is_differentiable
-from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves
+from kernelgen.worker.trace.neighbours import NeighboursReader
+from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves, decompositions_but_rolls
 from kernelgen.worker.trace.parts import PartsReader
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import (
@@ -47,6 +48,8 @@ def trace(function: Function, sample: Sample, direction: str, results: Sequence[
     traced, names = _traced(function, call, [*grads.values(), *values], sample)
     if sample.coordinates:
         reader = CoordinatesReader(sample, labels, names)
+    elif sample.neighbours:
+        reader = NeighboursReader(sample, labels, names)
     elif sample.cuts is None:
         reader = Reader(sample, labels, names)
     else:
@@ -109,6 +112,7 @@ def _traced(
             names[proxy.proxy.node.name] = name
 
     table = decompositions() if sample.cuts is None else decompositions_but_moves()
+    table = decompositions_but_rolls() if sample.neighbours else table
     function.on_name = note
     try:
         return _make_fx(call, table)(*values).graph, names
@@ -129,7 +133,8 @@ def _make_fx(call: Callable[..., Any], table: dict[Any, Any]) -> Callable[..., f
 
 
 def _kind(sample: Sample, output: Tensor) -> str:
-    if sample.of_points and tuple(output.shape) == sample.shape[:-1]:
+    is_of_points = sample.of_points and tuple(output.shape) == sample.shape[:-1]
+    if is_of_points or sample.neighbours:
         return "element"
     if sample.cuts is not None and tuple(output.shape) not in (sample.row_shape(), sample.row_shape(keeps=True), ()):
         return "element"

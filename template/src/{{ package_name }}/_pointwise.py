@@ -28,6 +28,8 @@ def register(
     composed: bool = False,
     once: bool = False,
     coordinates: bool = False,
+    neighbours: int = 0,
+    border: Sequence[int] = (0, 0),
     constants: Sequence[int] = (),
     wide: bool = False,
 ) -> None:
@@ -45,13 +47,17 @@ def register(
         composed: the gradient is PyTorch's of the reference.
         once: PyTorch has no gradient of that gradient.
         coordinates: values depend on where an element lies along the last two dimensions.
+        neighbours: along how many of the last dimensions neighbours of elements are read.
+        border: how much larger the results are than the tensors along the last two dimensions, where neighbours are
+            read.
         constants: the places of results that are held constant: they have no gradient.
         wide: the reference computes in float32 whatever the tensors are, and adds up gradients so, too.
     """
     op = PointwiseOp(name, reference, results, gradients, same_as, copies)
     op.parts, op.joined = parts, joined or [1] * len(results)
     op.composed, op.once, op.constants, op.wide = composed, once, constants, wide
-    op.whole = 2 if coordinates else 1 if parts else 0
+    op.border = border
+    op.whole = 2 if coordinates else 1 if parts else neighbours
     op.register(name)
 
 
@@ -64,6 +70,7 @@ class PointwiseOp:
     parts: Sequence[int] = ()  # Of each tensor, where the last dimension of some is cut.
     joined: Sequence[int] = ()  # The parts of each result.
     whole = 0  # How many of the last dimensions no layout of distributed tensors splits.
+    border: Sequence[int] = (0, 0)  # How much larger results are along the last two dimensions.
     constants: Sequence[int] = ()  # The places of results that have no gradient.
     reads: Sequence[int] = ()  # The places of the results that the backward operator reads.
 
@@ -125,7 +132,7 @@ class PointwiseOp:
         tensors = _tensors(args)
         like = next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0])
         if not self.parts:
-            shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+            shape = bordered(torch.broadcast_shapes(*(tensor.shape for tensor in tensors)), self.border)
             return bare(like.new_empty(shape, dtype=dtype or like.dtype) for dtype in self.results)
         *rows, columns = torch.broadcast_shapes(*part_shapes(tensors, self.parts))
         shapes = [(*rows, columns * count) for count in self.joined]
@@ -305,6 +312,12 @@ def flat(tensor: Tensor, dim: int) -> Tensor:
     return tensor.flatten(dim) if tensor.layout is torch.strided else tensor  # Which the operator refuses.
 
 
+def one_behind(tensor: Tensor, dim: int) -> Tensor:
+    """A tensor in which the dimensions behind this one are one, of size 1 where there are none."""
+    is_strided = tensor.layout is torch.strided  # The operator refuses others.
+    return tensor.unsqueeze(-1).flatten(dim + 1) if is_strided else tensor
+
+
 def joined(part: tuple[int, ...], dim: int, parts: int) -> tuple[int, ...]:
     """The shape of what is joined of so many parts of a shape along a dimension; of 0, without the dimension."""
     size = (part[dim] * parts,) if parts else ()
@@ -352,6 +365,12 @@ def bare(results: Any) -> Any:
     return results[0] if len(results) == 1 else results
 
 
+def bordered(shape: Sequence[Any], border: Sequence[int]) -> tuple[Any, ...]:
+    """A shape that is so much larger along the last two dimensions."""
+    more = [0] * (len(shape) - 2) + list(border)[-len(shape) :]
+    return tuple(size if by == 0 else torch.sym_max(0, size + by) for size, by in zip(shape, more))
+
+
 def part_shapes(tensors: Sequence[Any], parts: Sequence[int]) -> list[tuple[Any, ...]]:
     """The shapes of the parts of tensors."""
     shapes = []
@@ -384,15 +403,16 @@ def _layouts(args: Sequence[Any], parts: Sequence[int], whole: int) -> list[tupl
 
     tensors = _tensors(args)
     shapes = part_shapes(tensors, parts) if parts else [tensor.shape for tensor in tensors]
-    shape = torch.broadcast_shapes(*shapes)
+    shape = torch.broadcast_shapes(*(shape[: max(0, len(shape) - whole)] for shape in shapes))
+    rank = max(len(shape) for shape in shapes)
     pairs: list[tuple[Any, list[Any]]] = []
-    for dim in (None, *range(len(shape) - whole)):
+    for dim in (None, *range(len(shape))):
         layouts: list[Any] = []
         for arg in args:
             if not hasattr(arg, "shape"):
                 layouts.append(None)
                 continue
-            own = None if dim is None else dim - (len(shape) - len(arg.shape))
+            own = None if dim is None else dim - (rank - len(arg.shape))
             is_split = own is not None and own >= 0 and arg.shape[own] == shape[dim]
             layouts.append(Shard(own) if is_split else Replicate())
         pairs.append((Replicate() if dim is None else Shard(dim), layouts))

@@ -23,18 +23,45 @@ def broadcast_cases(count: int, alike: bool = False, numbers: bool = True) -> tu
     return *cases, ((5, 1), *[(1, 7)] * (count - 1))
 
 
-def plane_cases(count: int, alike: bool = False, square: bool = False) -> tuple[tuple[Shape, ...], ...]:
+def plane_cases(
+    count: int,
+    alike: bool = False,
+    square: bool = False,
+    rank: int | None = None,
+    least: tuple[int, int] = (0, 0),
+    vectors: bool = False,
+    in_front: bool = False,
+) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each of so many tensors of two or more dimensions, the last two of one size where they are `square`;
-    then each but the first broadcast in every way, unless `alike`."""
+    then each but the first broadcast in every way, unless `alike`.
+
+    Args:
+        rank: the dimensions of all tensors that are not broadcast; None: two or more.
+        least: the least sizes of the last two dimensions.
+        vectors: whether tensors may have one dimension.
+        in_front: whether the last dimension stands for any that are behind the one before it.
+    """
     shapes = ((2, 4, 33), (3, 6, 20), (1, 17), (17, 1), (1, 1), (0, 5), (5, 0), (2, 5, 1, 3), (101, 1001))
     if square:
         shapes = ((2, 20, 20), (3, 33, 33), (1, 1), (0, 0), (2, 3, 64, 64), (101, 101))
-    cases = [(shape,) * count for shape in shapes]
+    shapes += ((0, 40, 33),) if min(least) > 0 else ()
+    shapes += ((33,), (1, 2)) if vectors else ()
+    shapes = [shape for shape in shapes if (0, *shape)[-2] >= least[0] and shape[-1] >= least[1]]
+    cases = [(shape if rank is None else _of_rank(shape, rank),) * count for shape in shapes]
+    if in_front:
+        cases += [(shape,) * count for shape in ((*[3] * (rank - 2), 40), (*[2] * (rank - 2), 20, 3, 1, 5))]
+    several = ((2, 40, 40), (3, 2, 33, 33))
     for i in range(1, 1 if alike else count):
-        for shape in ((2, 40, 40), (3, 2, 33, 33)):
+        for shape in several if rank is None else dict.fromkeys(_of_rank(shape, rank) for shape in several):
             for smaller in (shape[-1:], (*shape[:-1], 1), (1, *shape[1:]), (*shape[:-2], 1, 1), ()):
                 cases.append(tuple(smaller if place == i else shape for place in range(count)))
     return tuple(cases)
+
+
+def _of_rank(shape: Shape, rank: int) -> Shape:
+    """A shape of so many dimensions, whose last two are of the same sizes."""
+    batch = (math.prod(shape[:-2]),) if rank > 2 else ()
+    return *[1] * (rank - 3), *batch, *shape[-2:]
 
 
 def part_cases(

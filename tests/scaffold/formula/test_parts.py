@@ -96,6 +96,7 @@ def test_a_template_without_parts_is_known(tmp_path):
     macros.write_text("{% macro parameters() %}{% endmacro %}")
     assert lacking(tmp_path, traced) == "kernels of parts of a dimension"
     assert lacking(tmp_path, formula(POINTWISE, "causal_mask")) == "kernels that depend on where an element lies"
+    assert lacking(tmp_path, formula(POINTWISE, "token_shift")) == "kernels that read neighbours of elements"
     assert lacking(tmp_path, formula(POINTWISE, "codes_by")) == "results of integers"
     assert lacking(tmp_path, formula(POINTWISE, "gelu_bias")) is None
     of_rows = formula_of(tmp_path, "return x.logcumsumexp(-1)")

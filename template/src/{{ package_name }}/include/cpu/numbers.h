@@ -112,6 +112,14 @@ class Numbers {
     return numbers;
   }
 
+  // `count` numbers, each by its place.
+  template <typename F>
+  const Number* load_each(int64_t count, const F& number) {
+    Number* const numbers = read_room(count);
+    for (int64_t i = 0; i < count; ++i) numbers[i] = number(i);
+    return numbers;
+  }
+
   // Where to write the numbers that `store` converts to these elements. Null: numbers that nobody needs.
   Number* room(T* elements, int64_t count) {
     if constexpr (kAreNumbers) {

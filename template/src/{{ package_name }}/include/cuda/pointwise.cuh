@@ -77,6 +77,7 @@ class BroadcastElements {
 
   __device__ int64_t count() const { return count_; }
   __device__ int64_t columns() const { return columns_; }
+  __device__ int64_t lines() const { return sizes_[0]; }
   __device__ int dimensions() const { return dimensions_; }
 
   __device__ Place place(int64_t element) const {

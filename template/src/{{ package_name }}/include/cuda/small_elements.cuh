@@ -47,6 +47,8 @@ class SmallElements {
   }
 
   __device__ int count() const { return count_; }
+  __device__ int columns() const { return columns_; }
+  __device__ int lines() const { return by_sizes_[0].value(); }
   __device__ int dimensions() const { return dimensions_; }
 
   __device__ SmallPlace place(int element) const {

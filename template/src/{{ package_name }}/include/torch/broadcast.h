@@ -67,6 +67,14 @@ struct Planes {
   bool is_square = false;
 };
 
+// That formulas read neighbours of an element along the last two dimensions: how much larger results are than tensors
+// there, and how many dimensions the first tensor has to have, whose shape all are repeated to.
+struct Border {
+  int64_t lines = 0;
+  int64_t columns = 0;
+  int64_t dimensions = 2;
+};
+
 class Broadcast {
  public:
   // Refuses tensors whose shapes do not broadcast.
@@ -87,13 +95,41 @@ class Broadcast {
       checks::refuse(first, "has shape " + checks::shape_text(sizes), "a last dimension as long as the one before");
     }
     for (const checks::Argument& tensor : tensors) widen(tensor, first);
-    const std::vector<int64_t> of_first(sizes.begin(), sizes.end());
-    if (sizes_ != of_first) {
-      checks::refuse(
-          first, "has shape " + checks::shape_text(sizes), "the shape of all tensors, " + checks::shape_text(sizes_));
-    }
+    check_whole(first);
     apart_ = rank() - 2;
     for (const checks::Argument& tensor : tensors) strides_.push_back(strides_of(tensor.tensor));
+    collapsed_.resize(strides_.size());
+    set_rows(joined(all_dimensions()), {}, first);
+  }
+
+  // The same of tensors whose neighbours are read. `grads`, those of results, come before the tensors: they are as
+  // large as the results of the forward, and what is computed of them is as large as the tensors.
+  Broadcast(
+      std::initializer_list<checks::Argument> tensors,
+      Border border,
+      std::initializer_list<checks::Argument> grads = {}) {
+    const checks::Argument& first = *tensors.begin();
+    checks::has_dimensions(first, border.dimensions);
+    for (const checks::Argument& tensor : tensors) widen(tensor, first);
+    check_whole(first);
+    std::vector<int64_t> of_results = sizes_;
+    of_results.back() = std::max<int64_t>(0, of_results.back() + border.columns);
+    if (rank() > 1) of_results[rank() - 2] = std::max<int64_t>(0, of_results[rank() - 2] + border.lines);
+    for (const checks::Argument& grad : grads) {
+      const auto sizes = grad.tensor.sizes();
+      if (std::vector<int64_t>(sizes.begin(), sizes.end()) != of_results) {
+        checks::refuse(
+            grad, "has shape " + checks::shape_text(sizes), "that of results, " + checks::shape_text(of_results));
+      }
+      strides_.push_back(strides_of(grad.tensor));
+      bounds_.push_back(of_results);
+    }
+    for (const checks::Argument& tensor : tensors) {
+      strides_.push_back(strides_of(tensor.tensor));
+      bounds_.push_back(sizes_);
+    }
+    if (grads.size() == 0) sizes_ = of_results;
+    apart_ = rank() - 2;
     collapsed_.resize(strides_.size());
     set_rows(joined(all_dimensions()), {}, first);
   }
@@ -224,6 +260,16 @@ class Broadcast {
     return operand_at(place, data, data, vector);
   }
 
+  // The same where neighbours of its elements are read; S is a Shifted.
+  template <typename S>
+  S shifted(size_t place, const checks::Tensor& tensor, int64_t vector = 1, bool needed = true) const {
+    const std::vector<int64_t>& sizes = bounds_[place];
+    S shifted;
+    static_cast<Operand<typename S::Element>&>(shifted) = operand<typename S::Element>(place, tensor, vector, needed);
+    shifted.set_sizes(sizes.size() > 1 ? sizes[sizes.size() - 2] : 1, sizes.back());
+    return shifted;
+  }
+
   // The same of a part of the tensor's rows.
   template <typename T>
   Operand<T> part(
@@ -280,6 +326,14 @@ class Broadcast {
       if (!is_of_row(d)) dims.push_back(d);
     }
     return dims;
+  }
+
+  // Refuses a first tensor that is smaller than all together.
+  void check_whole(const checks::Argument& first) const {
+    const auto sizes = first.tensor.sizes();
+    if (sizes_ == std::vector<int64_t>(sizes.begin(), sizes.end())) return;
+    checks::refuse(
+        first, "has shape " + checks::shape_text(sizes), "the shape of all tensors, " + checks::shape_text(sizes_));
   }
 
   void widen(const checks::Argument& argument, const checks::Argument& first) {
@@ -488,8 +542,9 @@ class Broadcast {
   }
 
   std::vector<int64_t> sizes_, row_;
-  std::vector<int64_t> offsets_;  // between the parts of each tensor, where some are cut
-  std::vector<int64_t> turns_;    // how many neighbours are a part's each: 1, or parts that take turns; 0: none are
+  std::vector<std::vector<int64_t>> bounds_;  // the sizes of each tensor of which neighbours are read
+  std::vector<int64_t> offsets_;              // between the parts of each tensor, where some are cut
+  std::vector<int64_t> turns_;  // how many neighbours are a part's each: 1, or parts that take turns; 0: none are
   bool has_turns_ = false;
   std::vector<Cut> result_cuts_;
   std::vector<std::optional<checks::Tensor>> copies_;      // of tensors of rows that cannot be read where they lie

@@ -6,11 +6,73 @@ operator's reference does the opposite.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kernelgen.errors import KernelgenError
 from kernelgen.scaffold.formula.parts import first_of_results
+from kernelgen.scaffold.formula.views.view import Arguments, View
+
+
+class Groups(View):
+    """Groups of a dimension as one of their own.
+
+    Args:
+        facts: what the templates know of the groups; see `groups`.
+        names: those of the function's arguments in Python.
+    """
+
+    def __init__(self, facts: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        self._facts, self._names = facts, names
+        self.argument = facts["argument"]
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any], traced: Mapping[str, Any]) -> Groups | None:
+        """Those of a traced function; None where nothing is split. Raises KernelgenError as `groups` does."""
+        facts = groups(schema, traced)
+        names = {argument["name"]: argument["python"] for argument in schema["arguments"]}
+        return cls(facts, names) if facts is not None else None
+
+    def in_reference(self, argument: Mapping[str, Any], value: str) -> str:
+        of, name = self._facts, argument["name"]
+        if name == self.argument:
+            return self._of_first(f".shape[{of['known']}]")
+        if name not in of["joined"]:
+            return value
+        return f"in_one({value}, {of['dim'] - 1 if of['dim'] < 0 else of['dim'] if of['joined'][name] else 0})"
+
+    def from_reference(self, place: int) -> str:
+        of = self._facts
+        sizes = self._of_first(".shape[-2:]" if of["dim"] < 0 else f".shape[{of['dim']}:{of['dim'] + 2}]")
+        return f".unflatten({of['dim']}, {sizes})" if of["results"][place] else ""
+
+    def join(self, place: int) -> str:
+        dim = self._facts["dim"]
+        how = "flatten(-2)" if dim < 0 else f"flatten({dim}, {dim + 1})"
+        return f".{how}" if self._facts["results"][place] else ""
+
+    def of_signature(self, own: Arguments, given: Arguments) -> dict[str, Any]:
+        """`split`: the arguments of which the function splits a dimension: `name`, `python`, `dim` and in Python
+        `how`."""
+        of = self._facts
+        value = self._names[of["argument"]] if of["argument"] else of["size"]
+        if of["like"]:
+            like = self._names[of["like"]]
+            value = f"{like}.numel()" if of["like_dim"] is None else f"{like}.shape[{of['like_dim']}]"
+        how = f"{'size' if of['of_group'] else 'groups'}={value}"
+        split = [
+            {"name": a["name"], "python": a["python"], "dim": of["dim"] if of["joined"][a["name"]] else 0, "how": how}
+            for a in own
+            if a["name"] in of["joined"]
+        ]
+        return {"split": split}
+
+    def of_traced(self) -> dict[str, Any]:
+        return {"groups": self._facts}
+
+    def _of_first(self, what: str) -> str:
+        """What is asked of the first tensor that is split, in Python."""
+        return self._names[self._facts["first"]] + what
 
 
 def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -68,44 +130,3 @@ def groups(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str, An
         "growing": [growing.get(name) for name in tensors],
         "results": [output.get("joined", False) for output, _ in first_of_results(path["forward"])],
     }
-
-
-def splitting(
-    of: Mapping[str, Any], arguments: Sequence[Mapping[str, Any]], names: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """The arguments of which the stamped function splits a dimension: `name`, `python`, `dim` and in Python `how`;
-    `names` are those of all arguments in Python."""
-    value = names[of["argument"]] if of["argument"] else of["size"]
-    if of["like"]:
-        like = names[of["like"]]
-        value = f"{like}.numel()" if of["like_dim"] is None else f"{like}.shape[{of['like_dim']}]"
-    how = f"{'size' if of['of_group'] else 'groups'}={value}"
-    return [
-        {"name": a["name"], "python": a["python"], "dim": of["dim"] if of["joined"][a["name"]] else 0, "how": how}
-        for a in arguments
-        if a["name"] in of["joined"]
-    ]
-
-
-def joined(of: Mapping[str, Any], name: str, value: str) -> str:
-    """An argument of the operator as the function takes it."""
-    if name == of["argument"]:
-        return f"{value}.shape[{of['known']}]"
-    if name not in of["joined"]:
-        return value
-    return f"in_one({value}, {of['dim'] - 1 if of['dim'] < 0 else of['dim'] if of['joined'][name] else 0})"
-
-
-def _flatten(of: Mapping[str, Any]) -> str:
-    return "flatten(-2)" if of["dim"] < 0 else f"flatten({of['dim']}, {of['dim'] + 1})"
-
-
-def joining(of: Mapping[str, Any]) -> list[str]:
-    """What joins the groups in each result of the operator."""
-    return [f".{_flatten(of)}" if joins else "" for joins in of["results"]]
-
-
-def unjoining(of: Mapping[str, Any], first: str) -> list[str]:
-    """What splits each result of the function, in the operator's reference."""
-    sizes = f"{first}.shape[-2:]" if of["dim"] < 0 else f"{first}.shape[{of['dim']}:{of['dim'] + 2}]"
-    return [f".unflatten({of['dim']}, {sizes})" if joins else "" for joins in of["results"]]
