@@ -5,6 +5,7 @@ that has the same values there gets the same answer: a space of 155,520 points t
 """
 
 import json
+import marshal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -57,11 +58,20 @@ class Estimates:
 
     def _number(self, estimate: Any) -> int:
         # Most are sentences, which need no spelling; no sentence equals the tuple of another kind.
-        spelt = estimate if isinstance(estimate, str) else (json.dumps(estimate),)
+        spelt = estimate if isinstance(estimate, str) else (_spelt(estimate),)
         if spelt not in self._numbers:
             self._numbers[spelt] = len(self.distinct)
             self.distinct.append(estimate)
         return self._numbers[spelt]
+
+
+def _spelt(estimate: Any) -> bytes | str:
+    """An estimate as something that can be looked up. JSON, which takes five times as long, spells numbers of other
+    classes than Python's, too."""
+    try:
+        return marshal.dumps(estimate, 2)  # From version 3 on, what is one object is spelt otherwise than equal ones.
+    except ValueError:
+        return json.dumps(estimate)
 
 
 class _Values(dict[str, Any]):

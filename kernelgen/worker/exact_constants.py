@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelgen.worker.dispatch_mode import DispatchMode
 
 
 def _hardsigmoid(x: Tensor) -> Tensor:
@@ -32,7 +33,7 @@ _EXACT = {
 }
 
 
-class ExactConstants(TorchDispatchMode):
+class ExactConstants(DispatchMode):
     """Computes these operators as they are documented, where their numbers are float64."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

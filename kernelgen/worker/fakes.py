@@ -9,8 +9,8 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode, fake_tensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelgen.worker.dispatch_mode import DispatchMode
 from kernelgen.worker.evaluation import significant_strides, tensors
 
 # PyTorch's own operators, whose fakes are not the op's.
@@ -25,7 +25,7 @@ _UNKNOWN = (
 )
 
 
-class FakeChecker(TorchDispatchMode):
+class FakeChecker(DispatchMode):
     """Compares every call of an operator that is not PyTorch's with what its fake says of it; `fault` is a sentence.
 
     Args:

@@ -12,7 +12,8 @@ import torch._refs.nn.functional  # Its operators are in the table of decomposit
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelgen.worker.dispatch_mode import DispatchMode
 
 # How many roundings of the numbers inside an op its results may differ by: a sum of thousands of float32 numbers, added
 # one after the other, is off by about sixteen. In float64, for which PyTorch has no wider dtype, an op may also take
@@ -71,7 +72,7 @@ _CANCELLING = {
 }
 
 
-class RandomRounding(TorchDispatchMode):
+class RandomRounding(DispatchMode):
     """Moves every float64 result of PyTorch's operators by up to a few roundings of `dtype`, up or down by chance.
 
     Args:

@@ -24,6 +24,11 @@ SEEDS = (0, 4, 8, 10)
 ALL_SCHEDULES = range(12)
 
 
+def half(seeds: Sequence[int], case: int) -> Sequence[int]:
+    """Those of a case: of cases that follow each other, all of them."""
+    return seeds[case % 2 :: 2]
+
+
 def build(op: Path, entry: str, sources: Sequence[str] = (), capability: int = 90) -> EmulatedLibrary:
     """A library that is kept from one run to the next."""
     defines = [flag.removeprefix("-D") for flag in flags_for(capability)]

@@ -18,6 +18,10 @@ from kernelgen.scaffold.project import find
 from tests.conftest import commit_all, git, tree
 from tests.scaffold.small_template import KERNEL, OPS, edit, edited, first, lines, newer
 
+# Early, while the process that runs the tests is small: it is forked hundreds of times here, and each fork copied the
+# tables of all its memory, half of the time and more.
+pytestmark = pytest.mark.slow
+
 WRITES = {"os.rename", "shutil.rmtree", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.chmod"}
 
 

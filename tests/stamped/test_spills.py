@@ -35,13 +35,17 @@ def project(tmp_path_factory):
         ("8.6", "quantize_fp8/matrices.cu.86.o"),
         ("12.0", "flash_attention/sm80/forward.cu.float16-96.120.o"),
         ("10.0", "flash_attention/sm80/decode.cu.float16-192.100.o"),
-        ("10.0", "flash_attention/sm80/backward_keys.cu.float16-128.100.o"),
+        pytest.param("10.0", "flash_attention/sm80/backward_keys.cu.float16-128.100.o", marks=pytest.mark.corpus),
         ("10.0", "flash_attention/sm80/backward_keys.cu.float16-256.100.o"),
         ("9.0a", "flash_attention/sm90/forward.cu.bfloat16-96.90a.o"),
-        ("9.0a", "flash_attention_varlen/sm90/forward.cu.float16-96.90a.o"),
+        pytest.param("9.0a", "flash_attention_varlen/sm90/forward.cu.float16-96.90a.o", marks=pytest.mark.corpus),
         ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-192-kOrdinary.90a.o"),
-        ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256-kOrdered.90a.o"),
-        ("9.0a", "flash_attention_varlen/sm90/backward_wide.cu.bfloat16-192-false.90a.o"),
+        pytest.param(
+            "9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256-kOrdered.90a.o", marks=pytest.mark.corpus
+        ),
+        pytest.param(
+            "9.0a", "flash_attention_varlen/sm90/backward_wide.cu.bfloat16-192-false.90a.o", marks=pytest.mark.corpus
+        ),
         ("9.0a", "flash_attention_varlen/sm90/backward_wide.cu.bfloat16-256-true.90a.o"),
         # For GPUs of every generation, in code for 9.0: two that spilled there, and one with no register to spare.
         pytest.param("9.0a", "flash_attention/sm80/forward.cu.bfloat16-64.90a.o", marks=pytest.mark.corpus),
@@ -60,7 +64,7 @@ def project(tmp_path_factory):
         pytest.param("8.0", "flash_attention_varlen/sm80/backward_keys.cu.bfloat16-256.80.o", marks=pytest.mark.corpus),
         # In code for 10.0 and 12.0: the first row, until the epilogue, where four blocks share the registers.
         pytest.param("12.0", "flash_attention_paged/sm80/forward.cu.bfloat16-128.120.o", marks=pytest.mark.corpus),
-        ("9.0a", "flash_attention_fp8/sm90/forward.cu.64.90a.o"),
+        pytest.param("9.0a", "flash_attention_fp8/sm90/forward.cu.64.90a.o", marks=pytest.mark.corpus),
         ("9.0a", "flash_attention_fp8/sm90/forward.cu.128.90a.o"),
     ],
 )

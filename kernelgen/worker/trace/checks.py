@@ -14,8 +14,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelgen.worker.dispatch_mode import DispatchMode
 from kernelgen.worker.trace.scalars import SOURCE
 
 _LOOKS = (
@@ -25,7 +25,7 @@ _LOOKS = (
 )
 
 
-class Answers(TorchDispatchMode):
+class Answers(DispatchMode):
     """While it is entered, notes what is looked at in conditions that only refuse arguments; `lines` are those of such
     conditions in the function's source."""
 
@@ -41,7 +41,7 @@ class Answers(TorchDispatchMode):
         return result
 
 
-class Answered(TorchDispatchMode):
+class Answered(DispatchMode):
     """While it is entered, such looks have these answers, one after the other."""
 
     def __init__(self, lines: set[int], answers: Sequence[Any]) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelgen.worker.dispatch_mode import DispatchMode
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample
 from kernelgen.worker.trace.operators import decompositions, in_words, operator_of
@@ -39,7 +39,7 @@ class _Callers(TorchFunctionMode):
         return func(*args, **kwargs or {})
 
 
-class _ForeignOperators(TorchDispatchMode):
+class _ForeignOperators(DispatchMode):
     """Notes the operators that no kernel can be written in, in words, each with whether it is one for nothing but a
     view."""
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from kernelgen.worker.dispatch_mode import DispatchMode
 from kernelgen.worker.exact_constants import ExactConstants
 from kernelgen.worker.trace.comparison import detached, gradients, leaves_of
 from kernelgen.worker.trace.evaluate import evaluate
@@ -104,7 +104,7 @@ def _is_exact(function: Function, sample: Sample, forward: dict[str, Any], backw
     return True
 
 
-class _Dtypes(TorchDispatchMode):
+class _Dtypes(DispatchMode):
     """Notes the dtypes of all that is computed."""
 
     def __init__(self) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from kernelgen.worker.dispatch_mode import DispatchMode
 from kernelgen.worker.trace.comparison import same_values
 from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.graph import Sample, has_gradient
@@ -96,7 +96,7 @@ def _are_alike(numbers: list[float], others: list[float], dtype: torch.dtype) ->
     )
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(DispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.called: list[tuple[str, list[float]]] = []

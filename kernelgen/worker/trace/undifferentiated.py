@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelgen.worker.dispatch_mode import DispatchMode
 from kernelgen.worker.trace.cost import CALL, TRACE, TRACED_OPERATOR, Cost
 
 _REFUSAL = re.compile(r"The function '(\w+)' is not differentiable with respect to argument '(\w+)'")
@@ -30,7 +30,7 @@ class ProductError(RuntimeError):
 _operators: dict[tuple[Callable[..., Any], bool], int] = {}
 
 
-class _Count(TorchDispatchMode):
+class _Count(DispatchMode):
     """Counts the operators that run while it is entered, but views."""
 
     def __init__(self) -> None:
