@@ -40,9 +40,7 @@ def project(tmp_path_factory):
         ("9.0a", "flash_attention/sm90/forward.cu.bfloat16-96.90a.o"),
         pytest.param("9.0a", "flash_attention_varlen/sm90/forward.cu.float16-96.90a.o", marks=pytest.mark.corpus),
         ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-192-kOrdinary.90a.o"),
-        pytest.param(
-            "9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256-kOrdered.90a.o", marks=pytest.mark.corpus
-        ),
+        ("9.0a", "flash_attention/sm90/backward_wide.cu.bfloat16-256-kOrdered.90a.o"),
         pytest.param(
             "9.0a", "flash_attention_varlen/sm90/backward_wide.cu.bfloat16-192-false.90a.o", marks=pytest.mark.corpus
         ),
