@@ -110,11 +110,11 @@ class ShortNormRows {
   __device__ int index(int access) const { return rank_ + access * lanes_; }
   __device__ bool has(int row, int access) const { return place(row) < tensors_.rows && index(access) < vectors_; }
 
-  // Calls f(row, access) for all accesses of the thread, also those past the end.
-  template <typename F>
+  // Calls f(row, access) for all accesses of so many of the thread's rows, also those past the end.
+  template <int kCount = kRows, typename F>
   __device__ static void each(const F& f) {
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    for (int row = 0; row < kCount; ++row) {
 #pragma unroll
       for (int access = 0; access < kHeld; ++access) {
         f(row, access);
@@ -136,14 +136,21 @@ class ShortNormRows {
 
   // Adds the residual, rounds to T, and stores the result in `sum` as well.
   __device__ void add() {
-    Accesses others[kRows];
-    each([&](int row, int access) {
-      others[row][access] = load_evict_last<N>(tensors_.residual.row(place(row)), index(access), has(row, access));
-    });
-    each([&](int row, int access) {
-      held_[row][access] = plus(held_[row][access], others[row][access]);
-      if (has(row, access)) store_evict_last(tensors_.sum.row(place(row)), index(access), held_[row][access]);
-    });
+    // In batches of up to four loads in flight: six beside the row would take too many registers.
+    constexpr int kBatch = kHeld < 4 ? 4 / kHeld : 1;
+#pragma unroll
+    for (int begin = 0; begin < kRows; begin += kBatch) {
+      Accesses others[kBatch];
+      each<kBatch>([&](int i, int access) {
+        const int row = begin + i;
+        others[i][access] = load_evict_last<N>(tensors_.residual.row(place(row)), index(access), has(row, access));
+      });
+      each<kBatch>([&](int i, int access) {
+        const int row = begin + i;
+        held_[row][access] = plus(held_[row][access], others[i][access]);
+        if (has(row, access)) store_evict_last(tensors_.sum.row(place(row)), index(access), held_[row][access]);
+      });
+    }
   }
 
   const NormTensors<T>& tensors_;
