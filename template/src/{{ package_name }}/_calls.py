@@ -30,6 +30,12 @@ def as_function(operator: torch._ops.OpOverload) -> Callable[..., Any]:
     return _without_autograd_detour(operator) if any("Tensor" in type_ for type_ in types) else _query(operator)
 
 
+def hides_gradients() -> bool:
+    """Whether a transform of torch.func is active: under vmap, a tensor does not say that the one inside of it requires
+    a gradient."""
+    return not torch.compiler.is_dynamo_compiling() and torch._C._are_functorch_transforms_active()
+
+
 _KEYS = {name: getattr(torch._C.DispatchKey, key) for name, key in (("cpu", "CPU"), ("cuda", "CUDA"), ("meta", "Meta"))}
 
 
@@ -114,10 +120,11 @@ def _without_autograd_detour(operator: torch._ops.OpOverload) -> Callable[..., A
     call, name = operator._op, name_of(operator)
     # Looked up once: each attribute lookup costs the call of a small op a hundredth of its time.
     is_dynamo_compiling, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
-    any_requires_grad = torch._C._any_requires_grad
+    any_requires_grad, transforms_active = torch._C._any_requires_grad, torch._C._are_functorch_transforms_active
 
     def dispatch(*args: Any) -> Any:
-        if is_dynamo_compiling() or forward_ad._current_level >= 0:
+        # Transforms come first in the dispatcher's order, and may hide that a tensor requires a gradient.
+        if is_dynamo_compiling() or forward_ad._current_level >= 0 or transforms_active():
             return operator(*args)
         if _is_excluded(_AUTOGRAD):  # In inference mode, and where the layer calls the operator.
             return call(*args)
@@ -145,11 +152,10 @@ def gradient_call_of(
 ) -> Callable[..., Any]:
     """What register_autograd does, for a call in eager mode: in a third of the time.
 
-    Where anything else takes part (autocast, torch.func's transforms, modes such as those of tracing), the call goes
-    through the dispatcher, in whose order the layers have to come.
+    Where anything else takes part (autocast, modes such as those of tracing), the call goes through the dispatcher, in
+    whose order the layers have to come.
     """
     call = operator._op
-    transforms_active = torch._C._are_functorch_transforms_active
     autocast_enabled, active_modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_dispatch_stack
 
     class Gradient(torch.autograd.Function):
@@ -167,9 +173,36 @@ def gradient_call_of(
     apply = Gradient.apply
 
     def gradient_call(*args: Any) -> Any:
-        if transforms_active() or autocast_enabled() or active_modes():
+        if autocast_enabled() or active_modes():
             return operator(*args)
         return apply(*args)
+
+    return gradient_call
+
+
+def functional_gradient_of(
+    operator: torch._ops.OpOverload, backward: Callable[..., Any], setup_context: Callable[..., None]
+) -> Callable[..., Any]:
+    """The autograd layer of an operator at a level of torch.func's gradients (grad, vjp, jacrev).
+
+    PyTorch has none for operators of its users. As for its own operators, this level's graph is set up first, and the
+    levels below it follow.
+    """
+    call = operator._op
+
+    class Level(torch.autograd.function._SingleLevelFunction):
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+                return call(*args)
+
+    Level.setup_context, Level.backward = staticmethod(setup_context), staticmethod(backward)
+
+    def gradient_call(*args: Any) -> Any:
+        from torch._functorch.utils import enable_single_level_autograd_function
+
+        with enable_single_level_autograd_function():
+            return Level.apply(*args)
 
     return gradient_call
 
