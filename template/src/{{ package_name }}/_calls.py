@@ -118,6 +118,8 @@ def _without_autograd_detour(operator: torch._ops.OpOverload) -> Callable[..., A
     if any(OPTIONAL_TENSORS in str(argument.type) or argument.kwarg_only for argument in arguments):
         return operator
     call, name = operator._op, name_of(operator)
+    if operator._schema.is_mutable:
+        call = _without_counting_detour(operator)
     # Looked up once: each attribute lookup costs the call of a small op a hundredth of its time.
     is_dynamo_compiling, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
     any_requires_grad, transforms_active = torch._C._any_requires_grad, torch._C._are_functorch_transforms_active
@@ -142,6 +144,52 @@ def _without_autograd_detour(operator: torch._ops.OpOverload) -> Callable[..., A
 _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 _is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
 _set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
+
+
+def counting_writes(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """The dispatcher's layer that counts what an operator writes to its arguments: autograd refuses to take what it
+    saved of them for what they were."""
+    below, count = torch._C._after_ADInplaceOrView_keyset, _counter(operator)
+
+    def layer(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        result = operator.redispatch(keyset & below, *args, **kwargs)
+        count(args, kwargs)
+        return result
+
+    return layer
+
+
+def _without_counting_detour(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """What that layer does, in a quarter of the time."""
+    call, count = operator._op, _counter(operator)
+
+    def counted(*args: Any) -> Any:
+        was_excluded = _is_excluded(_WRITES)
+        _set_excluded(_WRITES, True)
+        try:
+            result = call(*args)
+        finally:
+            _set_excluded(_WRITES, was_excluded)
+        count(args, {})
+        return result
+
+    return counted
+
+
+def _counter(operator: torch._ops.OpOverload) -> Callable[[Sequence[Any], dict[str, Any]], None]:
+    arguments = operator._schema.arguments
+    written = [(i, argument.name) for i, argument in enumerate(arguments) if argument.is_write]
+    increment = torch._C._increment_version
+
+    def count(args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        values = [args[i] if i < len(args) else kwargs.get(name) for i, name in written]
+        # Autograd saves no inference tensors, and they have no version.
+        increment([tensor for tensor in tensors_in(values) if not tensor.is_inference()])
+
+    return count
+
+
+_WRITES = torch._C.DispatchKey.ADInplaceOrView
 
 # By operator: its call with tensors that require a gradient.
 gradient_calls: dict[str, Callable[..., Any]] = {}
