@@ -135,10 +135,20 @@ def _without_autograd_detour(operator: torch._ops.OpOverload) -> Callable[..., A
         _set_excluded(_AUTOGRAD, True)
         try:
             return call(*args)
+        except NotImplementedError:  # As where there is no tensor to choose the backend by.
+            refuse_none(operator, args)
+            raise
         finally:
             _set_excluded(_AUTOGRAD, False)
 
     return dispatch
+
+
+def refuse_none(operator: torch._ops.OpOverload, args: Sequence[Any]) -> None:
+    """Raises RuntimeError where None, which PyTorch lets pass, is given for a tensor."""
+    for argument, value in zip(operator._schema.arguments, args):
+        if value is None and str(argument.type) == "Tensor":
+            raise RuntimeError(f"{name_of(operator)}: {argument.name} is None; it takes a tensor")
 
 
 _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality

@@ -112,6 +112,8 @@ inline void same_dtype(const Argument& argument, const Argument& other) {
 }
 
 inline void same_device(const Argument& argument, const Argument& other) {
+  // Python's None, which PyTorch lets pass.
+  if (!argument.tensor.defined()) refuse(argument, "is None", "a tensor");
   if (device_type_number(argument.tensor) != device_type_number(other.tensor) ||
       argument.tensor.get_device_index() != other.tensor.get_device_index()) {
     refuse(argument, "is on " + device_of(argument.tensor), device_of(other.tensor) + " like " + other.name);
