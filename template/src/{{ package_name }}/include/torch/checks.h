@@ -135,6 +135,19 @@ void same_device(const char* op, const char* name, const std::vector<T>& values,
   for (const T& value : values) same_device(op, name, value, other);
 }
 
+// Of a tensor that is written to: an expanded one has elements that lie in the same place.
+inline void is_not_expanded(const Argument& argument) {
+  const auto sizes = argument.tensor.sizes(), strides = argument.tensor.strides();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && strides[i] == 0) {
+      refuse(
+          argument,
+          "is expanded in dimension " + std::to_string(i),
+          "a tensor whose elements have places of their own");
+    }
+  }
+}
+
 inline void same_shape(const Argument& argument, const Argument& other) {
   if (!equal(argument.tensor.sizes(), other.tensor.sizes())) {
     refuse(
