@@ -96,16 +96,22 @@ def gradients_of(
     if all(leaf.requires_grad for leaf, is_needed in zip(leaves, needed) if is_needed):
         return _by_autograd(function, leaves, grads)
     places = [i for i, is_needed in enumerate(needed) if is_needed]
-    given = [grad for grad in grads if grad is not None]
+    differentiable: list[int] = []
 
     def of_needed(*values: Tensor) -> tuple[Tensor, ...]:
         replaced = dict(zip(places, values))
         outputs = function([replaced.get(i, leaf) for i, leaf in enumerate(leaves)])
-        return tuple(output for output, grad in zip(outputs, grads) if grad is not None)
+        pairs = enumerate(zip(outputs, grads))
+        differentiable[:] = [i for i, (output, grad) in pairs if grad is not None and not _is_whole(output)]
+        return tuple(outputs[i] for i in differentiable)
 
     _, vjp = torch.func.vjp(of_needed, *(leaves[i] for i in places))
-    computed = dict(zip(places, vjp(tuple(given))))
+    computed = dict(zip(places, vjp(tuple(grads[i] for i in differentiable))))
     return [computed.get(i) for i in range(len(leaves))]
+
+
+def _is_whole(output: Any) -> bool:
+    return not isinstance(output, Tensor) or not (output.is_floating_point() or output.is_complex())
 
 
 def _by_autograd(
