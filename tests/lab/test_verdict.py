@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kernelgen.errors import KernelgenError, LabError, MachineError
+from kernelgen.errors import KernelgenError, LabError
 from kernelgen.lab import op_tests, trusted_tests, verdict
 from kernelgen.lab.op_tests import OpTests
 from kernelgen.lab.selection import Selection
