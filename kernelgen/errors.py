@@ -16,6 +16,10 @@ class KernelgenError(Exception):
         self.details = dict(details or {})
 
 
+class MachineError(KernelgenError):
+    """The machine lacks what a build needs, which says nothing of the sources."""
+
+
 class UsageError(KernelgenError):
     """The request itself is wrong: the message says what would be right."""
 

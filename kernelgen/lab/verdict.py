@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernelgen.errors import KernelgenError, LabError
+from kernelgen.errors import KernelgenError, LabError, MachineError
 from kernelgen.lab import bench, compare_revisions, share
 from kernelgen.lab.fuzz import FuzzReport, fuzz
 from kernelgen.lab.op_tests import OpTests
@@ -81,12 +81,13 @@ def judge(selection: Selection, request: Request, tell: Callable[[str], None] = 
             try:
                 done = step()
             except KernelgenError as error:
-                refutes = name == "build" and not _is_for_want_of_room(error, selection.root)
+                is_of_machine = isinstance(error, MachineError) or _is_for_want_of_room(error, selection.root)
+                refutes = name == "build" and not is_of_machine
                 outcome = FAILED if refutes else OPEN
                 done = Step(name, outcome, str(error), facts=error.details)
             done.seconds = time.monotonic() - began
             verdict.steps.append(done)
-            if done.outcome == FAILED:
+            if done.outcome == FAILED or (name == "build" and done.outcome == OPEN):
                 break
     verdict.seconds = time.monotonic() - start
     return verdict

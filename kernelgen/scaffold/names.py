@@ -40,6 +40,8 @@ def check(name: str) -> None:
         raise UsageError(f"{name!r} cannot name an op: it is reserved in Python or C++. Try {name}_op.")
     if name in _TAKEN:
         raise UsageError(f"{name!r} cannot name an op: the package uses that name itself. Try {name}_op.")
+    if name.startswith("test"):
+        raise UsageError(f"{name!r} cannot name an op: pytest would take its function for a test. Try op_{name}.")
 
 
 def global_names(source: str) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelgen.errors import KernelgenError
+from kernelgen.errors import KernelgenError, MachineError
 
 
 class OlderLayoutError(KernelgenError):
@@ -77,7 +77,8 @@ def build(root: Path, python: Path, options: Sequence[str], environment: Mapping
         raise
     report = json.loads(text) if text else {"error": f"{python} could not run build_tools; its messages are above."}
     if "error" in report:
-        raise KernelgenError(report["error"], {"errors": report.get("errors", [])})
+        kind = MachineError if report.get("of_machine") else KernelgenError
+        raise kind(report["error"], {"errors": report.get("errors", [])})
     return report
 
 

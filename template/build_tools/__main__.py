@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from .build import build
-from .messages import BuildError, Note, printer, sentence
+from .messages import BuildError, MachineError, Note, printer, sentence
 from .ops import Op, find_ops
 from .project import Project, load
 from .request import Request, single_op, whole_project
@@ -42,16 +42,17 @@ def main(arguments: list[str]) -> int:
     try:
         result = options.run(options, note)
     except (BuildError, OSError) as error:
-        problem, errors = sentence(error), getattr(error, "errors", [])
+        failure = {"error": sentence(error), "errors": getattr(error, "errors", [])}
+        failure["of_machine"] = isinstance(error, (MachineError, OSError))
     except KeyboardInterrupt:
         return 130
     else:
         _show(result, options.report)
         return 0
     if options.report:
-        _show({"error": problem, "errors": errors}, options.report)
+        _show(failure, options.report)
     else:
-        note(problem)
+        note(failure["error"])
     return 1
 
 

@@ -15,7 +15,7 @@ from . import snapshot, variant
 from .configuration import Configuration, read_configuration
 from .diagnostics import errors, refusal_of_the_machine
 from .lock import locked
-from .messages import BuildError, Note
+from .messages import BuildError, MachineError, Note
 from .project import Project
 from .request import Request, whole_project
 
@@ -66,7 +66,8 @@ def build(
         if failed:
             reason = refusal_of_the_machine(lines)
             text = f": {reason}" if reason else "; the compiler's messages are above."
-            raise BuildError(f"the native build failed{text}", errors(lines))
+            kind = MachineError if reason else BuildError
+            raise kind(f"the native build failed{text}", errors(lines))
         built = [path for path in outputs if snapshot.state(Path(path)) != before[path]]
     return Report(configuration, built)
 

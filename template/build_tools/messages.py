@@ -19,6 +19,10 @@ class BuildError(Exception):
         self.errors = list(errors)
 
 
+class MachineError(BuildError):
+    """The machine lacks what a build needs: the sources are not at fault."""
+
+
 def sentence(error: BuildError | OSError) -> str:
     """What a person reads of an error: of a full disk or a folder that may not be written, too."""
     if isinstance(error, OSError):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import environment
 from .environment import COMPILER_CACHES
-from .messages import BuildError, Note
+from .messages import MachineError, Note
 
 # Where headers and libraries lie in the toolkits of conda, which have them nowhere else.
 TARGETS = ("targets/x86_64-linux", "targets/sbsa-linux")
@@ -60,14 +60,14 @@ def output_of(*command: object) -> str:
     """What a compiler prints.
 
     Raises:
-        BuildError: it cannot be run, as a script of another machine or a file that is not executable.
+        MachineError: it cannot be run, as a script of another machine or a file that is not executable.
     """
     words = [str(word) for word in command]
     try:
         return subprocess.run(words, capture_output=True, text=True, check=False).stdout
     except OSError as error:
         cure = "point CUDA_HOME at another toolkit" if Path(words[0]).name == "nvcc" else "set CXX to another compiler"
-        raise BuildError(f"{words[0]} cannot be run ({error.strerror}); {cure}.") from error
+        raise MachineError(f"{words[0]} cannot be run ({error.strerror}); {cure}.") from error
 
 
 # ---- torch and Ninja ------------------------------------------------------------------------------------------
@@ -77,11 +77,11 @@ def find_torch(oldest: tuple[int, int]) -> Torch:
     """The torch of this Python.
 
     Raises:
-        BuildError: there is none, or it is older than `oldest`.
+        MachineError: there is none, or it is older than `oldest`.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
-        raise BuildError(
+        raise MachineError(
             f"torch is not installed in this environment ({sys.prefix}); install it, then build with "
             "`pip install --no-build-isolation -e .` (with build isolation pip hides the installed torch)."
         )
@@ -91,7 +91,7 @@ def find_torch(oldest: tuple[int, int]) -> Torch:
     cuda = re.search(r"^cuda(?:: Optional\[str\])? = '([^']+)'", text, re.MULTILINE)
     torch = Torch(home, version[1] if version else "0", cuda[1] if cuda else None)
     if tuple(int(part) for part in re.findall(r"\d+", torch.version)[:2]) < oldest:
-        raise BuildError(
+        raise MachineError(
             f"torch {torch.version} is too old for the stable ABI; install torch {oldest[0]}.{oldest[1]} "
             "or newer with `pip install --upgrade torch`."
         )
@@ -107,7 +107,7 @@ def find_ninja() -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     ninja = shutil.which("ninja", path=path)
     if not ninja:
-        raise BuildError("ninja is not installed; install it with `pip install ninja`.")
+        raise MachineError("ninja is not installed; install it with `pip install ninja`.")
     return ninja
 
 
@@ -120,7 +120,7 @@ def find_compiler() -> str:
     if len(words) > 1 and Path(words[0]).name in COMPILER_CACHES:
         words = words[1:]
     if not shutil.which(words[0]):
-        raise BuildError(
+        raise MachineError(
             f"the C++ compiler '{words[0]}' was not found; install one (`apt-get install g++`) or set CXX to yours."
         )
     return shlex.join(words)
@@ -141,7 +141,7 @@ def find_toolkit(torch: Torch, note: Note) -> Toolkit | None:
     """The CUDA toolkit to build with; where there is none, None and a note that says so.
 
     Raises:
-        BuildError: CUDA is asked for, by USE_CUDA=1 or CUDA_HOME, and cannot be had.
+        MachineError: CUDA is asked for, by USE_CUDA=1 or CUDA_HOME, and cannot be had.
     """
     if environment.is_off("USE_CUDA"):
         note("USE_CUDA=0: building the CPU library only.")
@@ -149,7 +149,7 @@ def find_toolkit(torch: Torch, note: Note) -> Toolkit | None:
     cuda_home = os.environ.get("CUDA_HOME")
     toolkits = [toolkit for home in toolkit_homes(torch) if (toolkit := toolkit_at(home))]
     if cuda_home and not toolkits:
-        raise BuildError(f"CUDA_HOME={cuda_home} holds no CUDA toolkit (bin/nvcc and include/cuda_runtime_api.h).")
+        raise MachineError(f"CUDA_HOME={cuda_home} holds no CUDA toolkit (bin/nvcc and include/cuda_runtime_api.h).")
     for toolkit in toolkits:
         # A torch without CUDA loads no CUDA library, and one can be built for other machines.
         if torch.cuda is None or toolkit.version[0] == _major(torch.cuda):
@@ -159,7 +159,7 @@ def find_toolkit(torch: Torch, note: Note) -> Toolkit | None:
         problem = f"{toolkits[0]} does not match torch's CUDA {torch.cuda}"
     cure = ("unset CUDA_HOME, or " if cuda_home else "") + toolkit_cure(torch)
     if os.environ.get("USE_CUDA") or cuda_home:
-        raise BuildError(f"{problem}; {cure}.")
+        raise MachineError(f"{problem}; {cure}.")
     note(f"{problem}: building the CPU library only ({cure}).")
     return None
 

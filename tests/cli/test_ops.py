@@ -137,6 +137,7 @@ def test_the_first_step_names_the_files_with_kernels(project, run, recipe):
         (["../x"], 2, "lower-case"),
         (["class"], 2, "is reserved in"),
         (["torch"], 2, "cannot name an op"),
+        (["test_time_norm"], 2, "pytest would take its function for a test. Try op_test_time_norm."),
         (["list", "--recipe", "elementwise"], 2, "'list' cannot name this op: __init__.py uses that name itself"),
         (["flops", "--recipe", "swiglu"], 2, "lab.py uses that name itself. Try flops_op."),
         (["paged", "--recipe", "append_to_cache"], 2, "test_paged.py uses that name itself"),

@@ -18,6 +18,7 @@ def assert_passes_its_tests(op: str, folder: Path, architecture: str) -> None:
         edit(project / "setup.py", ("NVCC_FLAGS: dict[str, list[str]] = {}", QUICK_NVCC))
     result = build(project, TORCH_CUDA_ARCH_LIST=architecture, **quickly())
     assert result.returncode == 0, result.stdout + result.stderr
+    assert "missing-field-initializers" not in result.stdout + result.stderr
     outcomes = own_tests(project, f"src/demo_kernels/ops/{op}")
     assert [outcome for outcome in outcomes if outcome.status == "failed"] == []
     assert sum(outcome.status == "passed" for outcome in outcomes) > 40

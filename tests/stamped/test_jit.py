@@ -1,5 +1,6 @@
 """`demo_kernels.jit`: an edit takes effect in the same process, and nothing is compiled twice."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,13 @@ for name in ("elementwize", "/"):
     first, second = session(code)[0]
     assert first.startswith("'elementwize' is no op of demo_kernels")
     assert second.startswith("'/' is no op of demo_kernels")
+
+
+def test_an_installed_package_has_no_sources(stamped, tmp_path):
+    """A wheel holds an op's Python files alone."""
+    shutil.copytree(stamped / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.cpp", "*.cu*", "*.h"))
+    refused = python(tmp_path, "from demo_kernels import jit; jit.load('elementwise')")
+    assert "jit compiles in a source checkout" in refused.stderr.splitlines()[-1]
 
 
 def test_a_refusal_of_the_build_does_not_end_the_process(session):

@@ -349,6 +349,12 @@ def test_an_error_is_json_where_json_was_asked_for(demo):
     assert result.stderr == ""
 
 
+def test_a_machine_without_a_compiler_refutes_no_op(demo):
+    result = kernelgen(demo, "verdict", "elementwise", "--device", "cpu", "--json", CXX="no-such-compiler")
+    assert result.returncode == 2, result.stderr
+    assert [step["outcome"] for step in json.loads(result.stdout)["steps"]] == ["open"]
+
+
 def test_the_compiler_s_errors_are_json_with_file_and_line(demo):
     source = demo / PACKAGE / "ops/elementwise/cpu.cpp"
     text = source.read_text()

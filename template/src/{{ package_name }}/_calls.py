@@ -30,6 +30,12 @@ def as_function(operator: torch._ops.OpOverload) -> Callable[..., Any]:
     return _without_autograd_detour(operator) if any("Tensor" in type_ for type_ in types) else _query(operator)
 
 
+def hides_gradients() -> bool:
+    """Whether a transform of torch.func is active: under vmap, a tensor does not say that the one inside of it requires
+    a gradient."""
+    return not torch.compiler.is_dynamo_compiling() and torch._C._are_functorch_transforms_active()
+
+
 _KEYS = {name: getattr(torch._C.DispatchKey, key) for name, key in (("cpu", "CPU"), ("cuda", "CUDA"), ("meta", "Meta"))}
 
 
@@ -112,12 +118,15 @@ def _without_autograd_detour(operator: torch._ops.OpOverload) -> Callable[..., A
     if any(OPTIONAL_TENSORS in str(argument.type) or argument.kwarg_only for argument in arguments):
         return operator
     call, name = operator._op, name_of(operator)
+    if operator._schema.is_mutable:
+        call = _without_counting_detour(operator)
     # Looked up once: each attribute lookup costs the call of a small op a hundredth of its time.
     is_dynamo_compiling, is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
-    any_requires_grad = torch._C._any_requires_grad
+    any_requires_grad, transforms_active = torch._C._any_requires_grad, torch._C._are_functorch_transforms_active
 
     def dispatch(*args: Any) -> Any:
-        if is_dynamo_compiling() or forward_ad._current_level >= 0:
+        # Transforms come first in the dispatcher's order, and may hide that a tensor requires a gradient.
+        if is_dynamo_compiling() or forward_ad._current_level >= 0 or transforms_active():
             return operator(*args)
         if _is_excluded(_AUTOGRAD):  # In inference mode, and where the layer calls the operator.
             return call(*args)
@@ -126,15 +135,71 @@ def _without_autograd_detour(operator: torch._ops.OpOverload) -> Callable[..., A
         _set_excluded(_AUTOGRAD, True)
         try:
             return call(*args)
+        except NotImplementedError:  # As where there is no tensor to choose the backend by.
+            refuse_none(operator, args)
+            raise
         finally:
             _set_excluded(_AUTOGRAD, False)
 
     return dispatch
 
 
+def refuse_none(operator: torch._ops.OpOverload, args: Sequence[Any]) -> None:
+    """Raises RuntimeError where None, which PyTorch lets pass, is given for a tensor."""
+    for argument, value in zip(operator._schema.arguments, args):
+        if value is None and str(argument.type) == "Tensor":
+            raise RuntimeError(f"{name_of(operator)}: {argument.name} is None; it takes a tensor")
+
+
 _AUTOGRAD = torch._C.DispatchKey.AutogradFunctionality
 _is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
 _set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
+
+
+def counting_writes(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """The dispatcher's layer that counts what an operator writes to its arguments: autograd refuses to take what it
+    saved of them for what they were."""
+    below, count = torch._C._after_ADInplaceOrView_keyset, _counter(operator)
+
+    def layer(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        result = operator.redispatch(keyset & below, *args, **kwargs)
+        count(args, kwargs)
+        return result
+
+    return layer
+
+
+def _without_counting_detour(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """What that layer does, in a quarter of the time."""
+    call, count = operator._op, _counter(operator)
+
+    def counted(*args: Any) -> Any:
+        was_excluded = _is_excluded(_WRITES)
+        _set_excluded(_WRITES, True)
+        try:
+            result = call(*args)
+        finally:
+            _set_excluded(_WRITES, was_excluded)
+        count(args, {})
+        return result
+
+    return counted
+
+
+def _counter(operator: torch._ops.OpOverload) -> Callable[[Sequence[Any], dict[str, Any]], None]:
+    arguments = operator._schema.arguments
+    written = [(i, argument.name) for i, argument in enumerate(arguments) if argument.is_write]
+    increment = torch._C._increment_version
+
+    def count(args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        values = [args[i] if i < len(args) else kwargs.get(name) for i, name in written]
+        # Autograd saves no inference tensors, and they have no version.
+        increment([tensor for tensor in tensors_in(values) if not tensor.is_inference()])
+
+    return count
+
+
+_WRITES = torch._C.DispatchKey.ADInplaceOrView
 
 # By operator: its call with tensors that require a gradient.
 gradient_calls: dict[str, Callable[..., Any]] = {}
@@ -145,11 +210,10 @@ def gradient_call_of(
 ) -> Callable[..., Any]:
     """What register_autograd does, for a call in eager mode: in a third of the time.
 
-    Where anything else takes part (autocast, torch.func's transforms, modes such as those of tracing), the call goes
-    through the dispatcher, in whose order the layers have to come.
+    Where anything else takes part (autocast, modes such as those of tracing), the call goes through the dispatcher, in
+    whose order the layers have to come.
     """
     call = operator._op
-    transforms_active = torch._C._are_functorch_transforms_active
     autocast_enabled, active_modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_dispatch_stack
 
     class Gradient(torch.autograd.Function):
@@ -167,9 +231,36 @@ def gradient_call_of(
     apply = Gradient.apply
 
     def gradient_call(*args: Any) -> Any:
-        if transforms_active() or autocast_enabled() or active_modes():
+        if autocast_enabled() or active_modes():
             return operator(*args)
         return apply(*args)
+
+    return gradient_call
+
+
+def functional_gradient_of(
+    operator: torch._ops.OpOverload, backward: Callable[..., Any], setup_context: Callable[..., None]
+) -> Callable[..., Any]:
+    """The autograd layer of an operator at a level of torch.func's gradients (grad, vjp, jacrev).
+
+    PyTorch has none for operators of its users. As for its own operators, this level's graph is set up first, and the
+    levels below it follow.
+    """
+    call = operator._op
+
+    class Level(torch.autograd.function._SingleLevelFunction):
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+                return call(*args)
+
+    Level.setup_context, Level.backward = staticmethod(setup_context), staticmethod(backward)
+
+    def gradient_call(*args: Any) -> Any:
+        from torch._functorch.utils import enable_single_level_autograd_function
+
+        with enable_single_level_autograd_function():
+            return Level.apply(*args)
 
     return gradient_call
 

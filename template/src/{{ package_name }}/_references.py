@@ -80,3 +80,57 @@ def without_autocast() -> Iterator[None]:
             if torch.is_autocast_enabled(device):
                 stack.enter_context(torch.autocast(device, enabled=False))
         yield
+
+
+def gradients_of(
+    function: Callable[[list[Any]], list[Any]],
+    leaves: list[Any],
+    needed: Sequence[bool],
+    grads: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The gradient of each leaf, from those of the function's results: by autograd, if the leaves take part in it.
+
+    They do not where a transform of torch.func hides that they do, or its level has ended, as when the function that
+    vjp returns is called: then vjp's own level makes them.
+    """
+    if all(leaf.requires_grad for leaf, is_needed in zip(leaves, needed) if is_needed):
+        return _by_autograd(function, leaves, grads)
+    places = [i for i, is_needed in enumerate(needed) if is_needed]
+    differentiable: list[int] = []
+
+    def of_needed(*values: Tensor) -> tuple[Tensor, ...]:
+        replaced = dict(zip(places, values))
+        outputs = function([replaced.get(i, leaf) for i, leaf in enumerate(leaves)])
+        pairs = enumerate(zip(outputs, grads))
+        differentiable[:] = [i for i, (output, grad) in pairs if grad is not None and not _is_whole(output)]
+        return tuple(outputs[i] for i in differentiable)
+
+    _, vjp = torch.func.vjp(of_needed, *(leaves[i] for i in places))
+    computed = dict(zip(places, vjp(tuple(grads[i] for i in differentiable))))
+    return [computed.get(i) for i in range(len(leaves))]
+
+
+def _is_whole(output: Any) -> bool:
+    return not isinstance(output, Tensor) or not (output.is_floating_point() or output.is_complex())
+
+
+def _by_autograd(
+    function: Callable[[list[Any]], list[Any]], leaves: list[Any], grads: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    with torch.enable_grad():
+        outputs = function(leaves)
+    wanted = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
+    pairs = [
+        (output, grad)
+        for output, grad in zip(outputs, grads)
+        if isinstance(output, Tensor) and output.requires_grad and grad is not None
+    ]
+    computed = torch.autograd.grad(
+        [output for output, _ in pairs],
+        wanted,
+        [grad for _, grad in pairs],
+        allow_unused=True,
+        create_graph=torch.is_grad_enabled(),
+    )
+    by_leaf = {id(leaf): grad for leaf, grad in zip(wanted, computed)}
+    return [by_leaf.get(id(leaf)) for leaf in leaves]

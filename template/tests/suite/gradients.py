@@ -87,7 +87,7 @@ class GradientTests(OpUnderTest):
         assert all("double backward" in refusal for refusal in refusals)
 
     def test_functional_gradient(self, device: str) -> None:
-        """torch.func.vjp is right. PyTorch refuses it for operators of its users in some versions: no wrong answer."""
+        """torch.func.vjp is right, or refused: as it is by operators of lists, or of numbers beside tensors."""
         self.need("gradient")
         args = self.typical(device)
         expected = evaluate(self.op, args)[1]
@@ -96,7 +96,8 @@ class GradientTests(OpUnderTest):
 
         def of_differentiable(*values: Tensor) -> list[Tensor]:
             replaced = dict(zip(places, values, strict=True))
-            return tensors(function(*(replaced.get(i, leaf) for i, leaf in enumerate(leaves))))
+            results = tensors(function(*(replaced.get(i, leaf) for i, leaf in enumerate(leaves))))
+            return [out for out in results if out.is_floating_point()]
 
         try:
             outputs, vjp = torch.func.vjp(of_differentiable, *(leaves[i].detach() for i in places))
@@ -104,6 +105,16 @@ class GradientTests(OpUnderTest):
         except (RuntimeError, NotImplementedError) as error:
             pytest.skip(f"refused: {error}")
         torch.testing.assert_close(list(grads), expected)
+
+    def test_gradient_through_vmap(self, device: str) -> None:
+        """Autograd sees the tensors inside of vmap, where they do not say that they require a gradient."""
+        self.need("vmap", "gradient")
+        args = self.typical(device)
+        batch = [copies([torch.stack((arg, arg))])[0] if isinstance(arg, Tensor) else arg for arg in args]
+        in_dims = tuple(0 if isinstance(arg, Tensor) else None for arg in args)
+        grads = evaluate(torch.vmap(self.op, in_dims), batch)[1]
+        expected = evaluate(self.op, args)[1]
+        torch.testing.assert_close(grads, [grad if grad is None else torch.stack((grad, grad)) for grad in expected])
 
     @pytest.mark.parametrize("way", ["dual tensors", "jvp", "jacfwd"])
     def test_forward_mode(self, device: str, way: str) -> None:

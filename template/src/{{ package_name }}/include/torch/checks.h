@@ -112,6 +112,8 @@ inline void same_dtype(const Argument& argument, const Argument& other) {
 }
 
 inline void same_device(const Argument& argument, const Argument& other) {
+  // Python's None, which PyTorch lets pass.
+  if (!argument.tensor.defined()) refuse(argument, "is None", "a tensor");
   if (device_type_number(argument.tensor) != device_type_number(other.tensor) ||
       argument.tensor.get_device_index() != other.tensor.get_device_index()) {
     refuse(argument, "is on " + device_of(argument.tensor), device_of(other.tensor) + " like " + other.name);
@@ -131,6 +133,19 @@ void same_device(const char* op, const char* name, const std::optional<T>& value
 template <typename T>
 void same_device(const char* op, const char* name, const std::vector<T>& values, const Argument& other) {
   for (const T& value : values) same_device(op, name, value, other);
+}
+
+// Of a tensor that is written to: an expanded one has elements that lie in the same place.
+inline void is_not_expanded(const Argument& argument) {
+  const auto sizes = argument.tensor.sizes(), strides = argument.tensor.strides();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && strides[i] == 0) {
+      refuse(
+          argument,
+          "is expanded in dimension " + std::to_string(i),
+          "a tensor whose elements have places of their own");
+    }
+  }
 }
 
 inline void same_shape(const Argument& argument, const Argument& other) {

@@ -164,8 +164,8 @@ struct Attention {
   int64_t sums_of_head;             // how far heads are apart.
   Sum scale, softcap;               // 0: none
   int64_t heads, kv_heads;
-  int dims, value_dims;          // Of queries and keys; of values and outputs.
-  const accumulate_t<T>* sinks;  // Of each head, which join its rows' softmax; nullptr: none
+  int dims, value_dims;                    // Of queries and keys; of values and outputs.
+  const accumulate_t<T>* sinks = nullptr;  // Of each head, which join its rows' softmax; nullptr: none
 
   int64_t kv_head(int64_t head) const { return head / (heads / kv_heads); }
   int64_t sums_row(int64_t sequence, int64_t head, int64_t query) const {
