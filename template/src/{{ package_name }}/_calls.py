@@ -247,6 +247,7 @@ def functional_gradient_of(
     levels below it follow.
     """
     call = operator._op
+    defaults = [argument.default_value for argument in operator._schema.arguments]
 
     class Level(torch.autograd.function._SingleLevelFunction):
         @staticmethod
@@ -260,7 +261,8 @@ def functional_gradient_of(
         from torch._functorch.utils import enable_single_level_autograd_function
 
         with enable_single_level_autograd_function():
-            return Level.apply(*args)
+            # The dispatcher leaves out what ends a call and is as by default.
+            return Level.apply(*args, *defaults[len(args) :])
 
     return gradient_call
 

@@ -87,7 +87,7 @@ class GradientTests(OpUnderTest):
         assert all("double backward" in refusal for refusal in refusals)
 
     def test_functional_gradient(self, device: str) -> None:
-        """torch.func.vjp is right, or refused: as it is by operators of lists, or of numbers beside tensors."""
+        """torch.func.vjp is right, or refused, as by operators of lists or of numbers beside tensors."""
         self.need("gradient")
         args = self.typical(device)
         expected = evaluate(self.op, args)[1]
@@ -102,7 +102,7 @@ class GradientTests(OpUnderTest):
         try:
             outputs, vjp = torch.func.vjp(of_differentiable, *(leaves[i].detach() for i in places))
             grads = vjp([torch.ones_like(out) for out in outputs])
-        except (RuntimeError, NotImplementedError) as error:
+        except NotImplementedError as error:
             pytest.skip(f"refused: {error}")
         torch.testing.assert_close(list(grads), expected)
 
