@@ -199,8 +199,8 @@ class NeighboursReader(Reader):
             low = first + sum(sizes[:i])
             other = self.known[tensors[i]]
             if tensors[i] in self.windows:
-                at = [*windows[:dim], Window(low, sizes[i]), *windows[dim + 1 :]]
-                other = self._moved(tensors[i], at)
+                places = [*windows[:dim], Window(low, sizes[i]), *windows[dim + 1 :]]
+                other = self._moved(tensors[i], places)
             if i < main:
                 known = self._chosen(value, dim, low + sizes[i], other, known)
             else:

@@ -9,11 +9,11 @@ from kernelgen.scaffold.formula.views.flat import FlatDimension
 from kernelgen.scaffold.formula.views.groups import Groups
 from kernelgen.scaffold.formula.views.matrices import Matrices
 from kernelgen.scaffold.formula.views.neighbours import Neighbours
-from kernelgen.scaffold.formula.views.orders import Orders
+from kernelgen.scaffold.formula.views.orders import DimensionOrders
 from kernelgen.scaffold.formula.views.view import View
 
 # In the order in which arguments of the operator become those of the function.
-_KINDS = (Neighbours, Orders, Matrices, FlatDimension, Groups)
+_KINDS = (Neighbours, DimensionOrders, Matrices, FlatDimension, Groups)
 
 
 def views_of(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> list[View]:

@@ -19,7 +19,7 @@ from kernelgen.scaffold.formula.views.view import Arguments, View
 Order = Sequence[int] | str | None
 
 
-class Orders(View):
+class DimensionOrders(View):
     """Permuted tensors.
 
     Args:
@@ -42,7 +42,7 @@ class Orders(View):
         self._matrices, self._first = matrices, first
 
     @classmethod
-    def of(cls, schema: Mapping[str, Any], traced: Mapping[str, Any]) -> Orders | None:
+    def of(cls, schema: Mapping[str, Any], traced: Mapping[str, Any]) -> DimensionOrders | None:
         """Those of a traced function; None where no tensor is viewed so.
 
         Raises:
