@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from kernelgen.worker.trace.graph import Graph, Sample, constant, dtype_of_argument, refuse_other_dtype
+from kernelgen.worker.trace.graph import Sample, constant, dtype_of_argument, refuse_other_dtype
 from kernelgen.worker.trace.operators import FILLED, REDUCTIONS, SCANS, in_words, operator_of
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, NeighboursError, RefusedError
@@ -45,20 +45,6 @@ class NeighboursReader(Reader):
         self.shapes: dict[Any, tuple[int, ...]] = {}
         # The least sizes for which no slice ends before it is meant to.
         self.least = [0] * self.rank
-
-    def read(self, graph: fx.Graph) -> Graph:
-        graph.eliminate_dead_code()
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                self.known[node] = self._placeholder(node, next(self.labels))
-            elif node.op == "call_function":
-                self.known[node] = self._call(node)
-            elif node.op == "get_attr":
-                self.known[node] = self._attribute(node)
-            elif node.op == "output":
-                self._read_outputs(node.args[0])
-        self._drop_unread()
-        return self.graph
 
     def _placeholder(self, node: fx.Node, label: dict[str, Any]) -> dict[str, Any]:
         value = node.meta["val"]
@@ -340,6 +326,7 @@ class NeighboursReader(Reader):
             known = self._shifted(self.known[node], [window.low for window in self.windows[node]])
             known = self._changed(known, self._resolved, {} if "node" in known else done)
             self.graph.outputs.append(known | {"kind": "element", "keeps": False})
+        self._drop_unread()
 
     def _resolved(self, leaf: dict[str, Any]) -> dict[str, Any]:
         """An argument as kernels read it: at a distance in the last two dimensions."""

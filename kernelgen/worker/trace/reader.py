@@ -2,6 +2,7 @@
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,15 +49,20 @@ class Reader(RowOperators):
         graph.eliminate_dead_code()
         for node in graph.nodes:
             if node.op == "placeholder":
-                label = next(self.labels)
-                self.known[node] = label | {"dtype": dtype_of_argument(node.meta["val"], label["kind"])}
+                self.known[node] = self._placeholder(node, next(self.labels))
             elif node.op == "call_function":
                 self.known[node] = self._call(node)
             elif node.op == "get_attr":
                 self.known[node] = self._attribute(node)
             elif node.op == "output":
-                self.graph.outputs = [None if out is None else self._output(out) for out in node.args[0]]
+                self._read_outputs(node.args[0])
         return self.graph
+
+    def _placeholder(self, node: fx.Node, label: dict[str, Any]) -> dict[str, Any]:
+        return label | {"dtype": dtype_of_argument(node.meta["val"], label["kind"])}
+
+    def _read_outputs(self, nodes: Sequence[fx.Node | None]) -> None:
+        self.graph.outputs = [None if node is None else self._output(node) for node in nodes]
 
     def _output(self, node: fx.Node) -> dict[str, Any]:
         value, known = node.meta["val"], self.known[node]

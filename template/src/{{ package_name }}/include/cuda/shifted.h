@@ -37,11 +37,11 @@ struct Shifted : Operand<T> {
   }
 
   OPERAND_FUNCTION static int64_t moved(int64_t place, int64_t by, int64_t size) {
-    int64_t at = place + by;
+    int64_t other = place + by;
     if constexpr (kWraps) {
-      if (by != 0 && at >= size) at -= size;
-      if (by != 0 && at >= size) at %= size;  // Results may be larger than the tensor.
+      if (by != 0 && other >= size) other -= size;
+      if (by != 0 && other >= size) other %= size;  // Results may be larger than the tensor.
     }
-    return at;
+    return other;
   }
 };

@@ -193,7 +193,7 @@ struct SplitGrid {
 };
 
 // A cluster has a row where a block's threads would have more than two vectors each, as long as multiprocessors are
-// free: then each of its blocks has few. Blocks that wait for each other take longer than a second vector.
+// free: then a block has kVectorsOfBlock at most. Blocks that wait for each other take longer than a second vector.
 template <typename T>
 SplitGrid split_grid(const GradientTensors<T>& tensors) {
   constexpr int kMaxCluster = 8, kLeastThreads = 128, kVectorsOfBlock = 256;
@@ -211,7 +211,7 @@ SplitGrid split_grid(const GradientTensors<T>& tensors) {
   split.strips = (strips + cluster - 1) / cluster * cluster;
   split.grid.blocks = split.strips + (tensors.grad_input.data ? rows * cluster : 0);
   const int64_t threads = std::max((vectors + cluster - 1) / cluster, rows * kStripVectors);
-  // Half as many of each block keep all of them resident.
+  // Blocks of half as many threads are all resident at once.
   const bool crowded = split.grid.blocks > 2 * multiprocessors;
   const int most = crowded && vectors > kSplitThreads ? kSplitThreads / 2 : kSplitThreads;
   split.grid.block = dim3(std::clamp<int64_t>((threads + kWarp - 1) / kWarp * kWarp, kLeastThreads, most));
