@@ -54,6 +54,23 @@ def reads(
     return every
 
 
+def tensors_of(every: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The tensors that these read; `needed_by` as in reads, where it is in all."""
+    tensors: dict[str, list[Mapping[str, Any]]] = {}
+    for read in every:
+        tensors.setdefault(read["tensor"], []).append(read)
+    operands = []
+    for cpp, of_tensor in tensors.items():
+        used = [read for read in of_tensor if read["used"]]
+        operand = {**of_tensor[0], "cpp": cpp, "used": bool(used), "bounded": True}
+        for key_of_read in ("shift", "wraps", "needed_by"):
+            operand.pop(key_of_read, None)
+        if used and all("needed_by" in read for read in used):
+            operand["needed_by"] = list(dict.fromkeys(flag for read in used for flag in read["needed_by"]))
+        operands.append(operand)
+    return operands
+
+
 def _read(graphs: Iterable[Mapping[str, Any]]) -> set[Key]:
     every: set[Key] = set()
     for graph in graphs:

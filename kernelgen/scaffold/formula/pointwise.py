@@ -88,7 +88,8 @@ def pointwise(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> dict[str,
     if "neighbours" in assumption:
         facts |= {"square": False, "coordinates": neighbours.conditions(read), "neighbours": assumption["neighbours"]}
         is_smaller = max(assumption["neighbours"]["border"]) > 0
-        facts["shifted"] = neighbour_reads.reads(tensors, read_at, read, arguments if is_smaller else ())
+        shifted = neighbour_reads.reads(tensors, read_at, read, arguments if is_smaller else ())
+        facts |= {"shifted": shifted, "bounded": neighbour_reads.tensors_of(shifted)}
     if "cuts" in assumption:
         facts |= {"operands": parts.operands(tensors, part_names, read), "outputs": written}
         facts |= {key: assumption[key] for key in ("no_columns", "no_rows", "exact")}

@@ -86,7 +86,8 @@ def backward(
     if computed.names():
         facts["formula_scalars"] = computed.of_formula(own_scalars, read)
     if shifted is not None:
-        facts |= {"shifted": shifted, "coordinates": neighbours.conditions(read)}
+        facts |= {"shifted": shifted, "bounded": neighbour_reads.tensors_of(shifted)}
+        facts |= {"coordinates": neighbours.conditions(read)}
     if operands is not None:
         facts |= {"operands": operands, "outputs": written}
     return facts

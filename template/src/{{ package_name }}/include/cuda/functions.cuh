@@ -44,6 +44,17 @@ FORMULA Number exp(Number x) {
 }
 
 template <typename Number>
+FORMULA Number sqrt(Number x) {
+  if constexpr (kIsApproximate) {
+    Number result;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+  } else {
+    return std::sqrt(x);
+  }
+}
+
+template <typename Number>
 FORMULA Number rsqrt(Number x) {
   if constexpr (kIsApproximate) {
     return ::rsqrtf(x);
@@ -167,7 +178,6 @@ template <typename Number> FORMULA Number round(Number x) { return std::nearbyin
 template <typename Number> FORMULA Number sign(Number x) { return Number(x > 0) - Number(x < 0); }
 template <typename Number> FORMULA Number sin(Number x) { return std::sin(x); }
 template <typename Number> FORMULA Number sinh(Number x) { return std::sinh(x); }
-template <typename Number> FORMULA Number sqrt(Number x) { return std::sqrt(x); }
 template <typename Number> FORMULA Number tan(Number x) { return std::tan(x); }
 template <typename Number> FORMULA Number trunc(Number x) { return std::trunc(x); }
 // clang-format on

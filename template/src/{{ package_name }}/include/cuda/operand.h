@@ -92,6 +92,13 @@ struct Operand {
   }
 };
 
+// A tensor of which neighbours of elements are read.
+template <typename T>
+struct BoundedOperand : Operand<T> {
+  int64_t lines = 0, columns = 0;  // along its last two dimensions
+  int64_t extent = 0;              // from its first element to one past the last
+};
+
 // A part of the rows of a result, which is written: an operand as far as it lies.
 template <typename T>
 struct ResultPart : Operand<T> {

@@ -11,35 +11,6 @@
 #include "row_matrix.h"
 #include "vector.cuh"
 
-// Elements `by` to `by + N - 1` of two vectors in a row; 0 <= by < N.
-template <typename T, int N>
-__device__ __forceinline__ Vector<T, N> shifted(const Vector<T, N>& first, const Vector<T, N>& second, int by) {
-  if constexpr (N == 1) return first;
-  constexpr int kWords = N == 1 ? 1 : sizeof(first) / 4;
-  uint32_t words[2 * kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    words[i] = reinterpret_cast<const uint32_t*>(&first)[i];
-    words[kWords + i] = reinterpret_cast<const uint32_t*>(&second)[i];
-  }
-  const int bytes = by * sizeof(T);
-#pragma unroll
-  for (int step = kWords / 2; step > 0; step /= 2) {
-    const bool moved = bytes & (4 * step);
-#pragma unroll
-    for (int i = 0; i + step < 2 * kWords; ++i) {
-      words[i] = moved ? words[i + step] : words[i];
-    }
-  }
-  Vector<T, N> result;
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    const uint32_t word = sizeof(T) < 4 ? __funnelshift_r(words[i], words[i + 1], 8 * (bytes % 4)) : words[i];
-    reinterpret_cast<uint32_t*>(&result)[i] = word;
-  }
-  return result;
-}
-
 // N columns of a row on their way to registers. If `kShifted`, they may lie across two aligned vectors.
 template <typename T, int N, bool kShifted>
 struct LoadedColumns {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 constexpr int kVectorBytes = 16;
 
@@ -63,6 +64,63 @@ __device__ Vector<T, N> load_or(const T* pointer, int64_t i, float otherwise) {
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     result[k] = static_cast<T>(otherwise);
+  }
+  return result;
+}
+
+// N times a value.
+template <int N, typename T>
+__device__ Vector<T, N> repeated(T value) {
+  Vector<T, N> result;
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    uint16_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) reinterpret_cast<uint32_t*>(&result)[i] = bits * 0x10001u;
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; ++k) result[k] = value;
+  }
+  return result;
+}
+
+// Elements `by` to `by + N - 1` of two vectors in a row; 0 <= by < N.
+template <typename T, int N>
+__device__ __forceinline__ Vector<T, N> shifted(const Vector<T, N>& first, const Vector<T, N>& second, int by) {
+  if constexpr (N == 1) return first;
+  if constexpr (sizeof(first) < 4) {
+    Vector<T, N> few;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      few[k] = T();
+#pragma unroll
+      for (int other = 0; other < 2 * N; ++other) {
+        if (k + by == other) few[k] = other < N ? first[other] : second[other - N];
+      }
+    }
+    return few;
+  }
+  constexpr int kWords = sizeof(first) < 4 ? 1 : sizeof(first) / 4;
+  uint32_t words[2 * kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    words[i] = reinterpret_cast<const uint32_t*>(&first)[i];
+    words[kWords + i] = reinterpret_cast<const uint32_t*>(&second)[i];
+  }
+  const int bytes = by * sizeof(T);
+#pragma unroll
+  for (int step = kWords / 2; step > 0; step /= 2) {
+    const bool moved = bytes & (4 * step);
+#pragma unroll
+    for (int i = 0; i + step < 2 * kWords; ++i) {
+      words[i] = moved ? words[i + step] : words[i];
+    }
+  }
+  Vector<T, N> result;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const uint32_t word = sizeof(T) < 4 ? __funnelshift_r(words[i], words[i + 1], 8 * (bytes % 4)) : words[i];
+    reinterpret_cast<uint32_t*>(&result)[i] = word;
   }
   return result;
 }

@@ -260,14 +260,18 @@ class Broadcast {
     return operand_at(place, data, data, vector);
   }
 
-  // The same where neighbours of its elements are read; S is a Shifted.
-  template <typename S>
-  S shifted(size_t place, const checks::Tensor& tensor, int64_t vector = 1, bool needed = true) const {
+  // The same where neighbours of its elements are read.
+  template <typename T>
+  BoundedOperand<T> bounded(size_t place, const checks::Tensor& tensor, int64_t vector = 1, bool needed = true) const {
     const std::vector<int64_t>& sizes = bounds_[place];
-    S shifted;
-    static_cast<Operand<typename S::Element>&>(shifted) = operand<typename S::Element>(place, tensor, vector, needed);
-    shifted.set_sizes(sizes.size() > 1 ? sizes[sizes.size() - 2] : 1, sizes.back());
-    return shifted;
+    BoundedOperand<T> bounded;
+    static_cast<Operand<T>&>(bounded) = operand<T>(place, tensor, vector, needed);
+    bounded.lines = sizes.size() > 1 ? sizes[sizes.size() - 2] : 1;
+    bounded.columns = sizes.back();
+    bounded.extent = 1;
+    for (size_t d = 0; d < sizes.size(); ++d) bounded.extent += (sizes[d] - 1) * strides_[place][d];
+    bounded.small = bounded.small && bounded.extent <= std::numeric_limits<int>::max();
+    return bounded;
   }
 
   // The same of a part of the tensor's rows.

@@ -2,14 +2,14 @@
 
 #pragma once
 
+#include "neighbours.h"
 #include "pieces.h"
-#include "shifted.h"
 
 // Elements of a row, from `first` on, as numbers: 0 where the tensor has none.
 template <typename T, int kLines, int kColumns, bool kWraps>
 const typename Numbers<T>::Number* load(
     Numbers<T>& buffer,
-    const Shifted<T, kLines, kColumns, kWraps>& tensor,
+    const Neighbour<T, kLines, kColumns, kWraps>& tensor,
     const RowIndex& index,
     int64_t first,
     int64_t count) {
