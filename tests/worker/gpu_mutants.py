@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from tests.worker.mutants import CORRECT, project
+from tests.worker.mutants import CORRECT, Mutant, project
 from tests.worker.mutants.cuda import CUDA
 from tests.worker.mutants.detect import first_failures
 from tests.worker.mutants.python import PYTHON
@@ -34,7 +34,7 @@ def main() -> int:
     print(f"built in {time.perf_counter() - start:.0f} s", flush=True)
     with ThreadPoolExecutor(fitting) as pool, ThreadPoolExecutor(options.jobs or fitting) as others:
         alarms = pool.map(partial(first_failure, root, count=200), correct)
-        failures = shown(others.map(partial(first_failure, root), [mutant.name for mutant in mutants]))
+        failures = shown(others.map(partial(failure_of, root), mutants))
         alarms = shown(alarms)
     missed = [name for name, failure in failures.items() if not failure]
     wrong = [name for name, failure in alarms.items() if failure]
@@ -42,6 +42,10 @@ def main() -> int:
     print(f"false alarms of {len(alarms)} correct recipes: {', '.join(wrong) or 'none'}")
     print(f"{time.perf_counter() - start:.0f} s")
     return 1 if missed or wrong else 0
+
+
+def failure_of(root: Any, mutant: Mutant) -> tuple[str, str]:
+    return first_failure(root, mutant.name, environment=mutant.variables)
 
 
 def first_failure(root: Any, op: str, **more: Any) -> tuple[str, str]:

@@ -7,7 +7,7 @@ change.
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conftest import locked
@@ -26,13 +26,15 @@ SLOW = "right_flash_attention"
 @dataclass(frozen=True)
 class Mutant:
     """`old` occurs in `file` of the recipe; its first occurrence there becomes `new`. A header that the op shares with
-    others, in include/, is copied to the op first, which the others then do not see."""
+    others, in include/, is copied to the op first, which the others then do not see. `variables`: of the environment
+    that it runs in, where the op would not run that code."""
 
     name: str
     recipe: str
     file: str
     old: str
     new: str
+    variables: dict[str, str] = field(default_factory=dict, hash=False)
 
     def apply(self, op: Path) -> None:
         path = op / self.file
