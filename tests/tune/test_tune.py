@@ -42,7 +42,6 @@ VISIT = """    if (out.numel() > 100000) {
 """
 # Only a process that hangs takes so long, however busy the machine is.
 LIMIT_S = 600
-FEW = ("--seeds", 3, "--trials", 2, "--blocks", 12, "--best", 1)
 
 
 def trials(record: dict) -> list[dict]:
@@ -51,7 +50,8 @@ def trials(record: dict) -> list[dict]:
 
 @pytest.mark.slow
 def test_a_planted_optimum_is_found_confirmed_written_and_built(steady, tune):
-    result = tune(*FEW, "--json", "--pictures", "page.html")
+    few = ("--seeds", 3, "--trials", 2, "--blocks", 12, "--best", 1)
+    result = tune(*few, "--json", "--pictures", "page.html")
     record = result.json
     assert result.code == record["exit_code"] == 0, record["searches"][0]["confirmed"]
     best = record["searches"][0]["confirmed"][0]
