@@ -105,6 +105,8 @@ def test_a_revision_that_became_slower_is_found(lab_project, run):
     assert "torch " in result.out
 
 
+# What it takes is what a slower one takes; what is said of a faster one, test_paired_measurement.py holds.
+@pytest.mark.corpus
 @pytest.mark.slow
 def test_a_revision_that_became_faster_is_found(lab_project, run):
     slow_down(lab_project)
