@@ -33,7 +33,8 @@ def choose_architectures(project: Project, toolkit: Toolkit | None, note: Note) 
     Raises:
         BuildError: a word is no architecture, or the toolkit's nvcc does not know it.
     """
-    arch_list = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip(" \t\n;,") or project.cuda_architectures
+    lists = os.environ.get("TORCH_CUDA_ARCH_LIST", ""), project.cuda_architectures
+    arch_list = next(filter(None, (text.strip(" \t\n;,") for text in lists)), "")
     known = known_architectures(toolkit) if toolkit else []
     architectures: list[str] = []
     for word in re.split(r"[;,\s]+", arch_list):

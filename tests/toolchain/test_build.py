@@ -326,7 +326,6 @@ def test_clean_starts_over(demo):
     [
         (["--debug", "--sanitize", "address"], {}, 2, "--debug and --sanitize are two variants; choose one"),
         (["--test"], {}, 2, "--test goes with --watch"),
-        (["--watch", "--json"], {}, 2, "--watch prints builds as they happen, for people; leave out --json"),
         (["--wheel", "--debug"], {}, 2, "--wheel packs the release build; leave out --debug"),
         (["-j", "0"], {}, 2, "argument -j: 0 is no whole number from 1 to"),
         (["-j", "9" * 30], {}, 2, f"argument -j: {'9' * 30} is no whole number from 1 to 2147483647"),

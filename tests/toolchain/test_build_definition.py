@@ -91,6 +91,7 @@ def test_the_environment_comes_before_the_pin_and_the_pin_before_the_gpu(nvcc13,
     monkeypatch.setattr(architectures, "present_architectures", lambda known: ["8.9"])
     assert chosen_for(nvcc13) == (["8.9"], [])
     assert chosen_for(nvcc13, pinned="8.0") == (["8.0"], [])
+    assert chosen_for(nvcc13, pinned=" 8.0, 9.0;") == (["8.0", "9.0"], [])
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     assert chosen_for(nvcc13, pinned="8.0") == (["9.0"], [])
 
