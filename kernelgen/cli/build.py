@@ -23,6 +23,8 @@ def run(arguments: list[str]) -> int:
         parser.error("--debug and --sanitize are two variants; choose one")
     if options.test and not options.watch:
         parser.error("--test goes with --watch")
+    if options.watch and options.json:
+        parser.error("--watch prints builds as they happen, for people; leave out --json")
     if options.wheel and (options.debug or options.sanitize or options.watch):
         parser.error("--wheel packs the release build; leave out --debug, --sanitize and --watch")
 

@@ -95,7 +95,12 @@ def run(command: Sequence[str]) -> str:
 
 def _find_gcc() -> str:
     newer = [f"g++-{version}" for version in range(16, OLDEST_GCC - 1, -1)]
-    for name in (*shlex.split(os.environ.get("CXX", ""))[-1:], "g++", *newer):
+    try:
+        named = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        text = f"CXX={os.environ['CXX']} is no list of words ({error}); close the quotation."
+        raise EmulatorError(text) from error
+    for name in (*named[-1:], "g++", *newer):
         if (path := shutil.which(name)) and _is_gcc(path):
             return path
     raise EmulatorError(

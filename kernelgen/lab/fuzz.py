@@ -107,7 +107,7 @@ class FuzzReport:
         name: of the device, as proofs are recorded under it.
         options: `--device` and the like, for the commands that repeat a failure.
         sizes: how large the drawn cases are, in words, where a device bounds them.
-        notes: how the rule that judged differs from the files as they are.
+        notes: how the rule that judged differs from the files as they are, and what could not be recorded.
     """
 
     ops: dict[str, OpReport]
@@ -242,4 +242,8 @@ def _record_proofs(selection: Selection, report: FuzzReport, *, by_default: bool
     for op in report.ops.values():
         is_whole = by_default or op.cases >= op.cases_by_default
         if op.passed and is_whole and not (op.failures or op.problem or op.note):
-            proven.record(selection.root, selection.package, op.name, report.name, op.passed, report.seed)
+            try:
+                proven.record(selection.root, selection.package, op.name, report.name, op.passed, report.seed)
+            except OSError as error:  # A full disk, or a project that may not be written: the result stands.
+                report.notes.append(f"`kernelgen list` will not show it: {error.strerror}: {error.filename}")
+                return

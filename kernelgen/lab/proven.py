@@ -6,7 +6,9 @@ runs count: every dtype, all cases that are run by default, and no failure.
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,13 @@ SOURCES = (".cu", ".cuh", ".cpp", ".h", ".py", ".json")
 
 def record(root: Path, package: str, op: str, device: str, cases: int, seed: int) -> None:
     """Notes that an op passed so many cases on a device just now."""
-    proofs = _read(root)
     facts = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "cases": cases, "seed": seed}
-    proofs.setdefault(op, {})[device] = {**facts, "sources": _digest(root, package, op)}
     path = _path(root)
     path.parent.mkdir(exist_ok=True)
-    write_atomically(path, json.dumps(proofs, indent=1, sort_keys=True) + "\n")
+    with _locked(path.parent):
+        proofs = _read(root)
+        proofs.setdefault(op, {})[device] = {**facts, "sources": _digest(root, package, op)}
+        write_atomically(path, json.dumps(proofs, indent=1, sort_keys=True) + "\n")
 
 
 def of_op(root: Path, package: str, op: str) -> dict[str, dict[str, Any]]:
@@ -42,6 +45,19 @@ def in_words(proofs: Mapping[str, Mapping[str, Any]]) -> str:
         for device, proof in proofs.items()
     ]
     return ", ".join(parts) or "not proven"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One run at a time: others that end now would drop what this one adds."""
+    import fcntl  # Windows has none; `kernelgen list` runs there.
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _path(root: Path) -> Path:

@@ -33,15 +33,11 @@ def choose_architectures(project: Project, toolkit: Toolkit | None, note: Note) 
     Raises:
         BuildError: a word is no architecture, or the toolkit's nvcc does not know it.
     """
-    arch_list = os.environ.get("TORCH_CUDA_ARCH_LIST", "").strip(" \t\n;,") or project.cuda_architectures
+    chosen = _words(os.environ.get("TORCH_CUDA_ARCH_LIST", "")) or _words(project.cuda_architectures) or [""]
     known = known_architectures(toolkit) if toolkit else []
     architectures: list[str] = []
-    for word in re.split(r"[;,\s]+", arch_list):
-        capabilities = expand(word, known)
-        if not capabilities:
-            note(f"no GPU here: compiling for {project.portable_architectures} (set TORCH_CUDA_ARCH_LIST to choose).")
-            capabilities = [c for part in project.portable_architectures.split(";") for c in expand(part, known)]
-        architectures += capabilities
+    for word in chosen:
+        architectures += expand(word, known) or _portable(project.portable_architectures, known, note)
     for architecture in architectures:
         if known and architecture.removesuffix("+PTX") not in known:
             raise BuildError(
@@ -49,6 +45,22 @@ def choose_architectures(project: Project, toolkit: Toolkit | None, note: Note) 
                 "another CUDA toolkit."
             )
     return list(dict.fromkeys(architectures))
+
+
+def _words(arch_list: str) -> list[str]:
+    return [word for word in re.split(r"[;,\s]+", arch_list) if word]
+
+
+def _portable(arch_list: str, known: list[str], note: Note) -> list[str]:
+    """What is compiled for where there is no GPU."""
+    note(f"no GPU here: compiling for {arch_list} (set TORCH_CUDA_ARCH_LIST to choose).")
+    capabilities = [capability for word in _words(arch_list) for capability in expand(word, known)]
+    if not capabilities:
+        raise BuildError(
+            f"PORTABLE_ARCHITECTURES in setup.py is {arch_list!r}, which names no GPU on a machine without one; write "
+            "a list such as 8.0;9.0+PTX."
+        )
+    return capabilities
 
 
 def expand(word: str, known: list[str]) -> list[str]:

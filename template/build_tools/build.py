@@ -15,7 +15,7 @@ from . import snapshot, variant
 from .configuration import Configuration, read_configuration
 from .diagnostics import errors, refusal_of_the_machine
 from .lock import locked
-from .messages import BuildError, MachineError, Note
+from .messages import BuildError, MachineError, Note, show
 from .project import Project
 from .request import Request, whole_project
 
@@ -95,18 +95,19 @@ def _configuration(project: Project, request: Request, note: Note) -> Configurat
 def run_ninja(
     command: Sequence[str], cache: str | None, lock: IO[str], *, quiet: bool = False
 ) -> tuple[int, list[str]]:
-    """Runs Ninja; returns its exit code and, where it is `quiet` and so shows no progress in place, what it printed.
+    """Runs Ninja; returns its exit code and, where it shows no progress in place on a terminal, what it printed.
 
     Ninja and the compilers inherit the lock, so no other build starts while one of them still runs.
     """
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True, "errors": "replace"} if quiet else {}
+    in_place = not quiet and sys.stdout is not None and sys.stdout.isatty()
+    pipes: dict[str, Any] = {} if in_place else {"stdout": subprocess.PIPE, "text": True, "errors": "replace"}
     lines: list[str] = []
     with subprocess.Popen(command, env=ninja_environment(cache), pass_fds=[lock.fileno()], **pipes) as ninja:
         try:
             for line in ninja.stdout or ():
                 if line == NOTHING_TO_DO:
                     continue
-                print(line, end="", file=sys.stderr, flush=True)
+                show(line, sys.stderr if quiet else sys.stdout)
                 lines.append(line)
             return ninja.wait(), lines
         except KeyboardInterrupt:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 
+from .messages import MachineError
+
 # What the build or its compilers read, apart from PATH. If one changes, the build is configured again.
 VARIABLES = (
     *("USE_CUDA", "TORCH_CUDA_ARCH_LIST", "CUDA_HOME", "CXX", "CXXFLAGS", "LDFLAGS", "DEBUG", "SANITIZE", "PERTURB"),
@@ -28,5 +30,13 @@ def is_on(variable: str) -> bool:
 
 
 def words(variable: str) -> list[str]:
-    """A variable's value, split as a shell would."""
-    return shlex.split(os.environ.get(variable, ""))
+    """A variable's value, split as a shell would.
+
+    Raises:
+        MachineError: a quotation in it has no end.
+    """
+    value = os.environ.get(variable, "")
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise MachineError(f"{variable}={value} is no list of words ({error}); close the quotation.") from error

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 # Takes one sentence that a person should read and that stops nothing.
 Note = Callable[[str], None]
@@ -32,10 +33,19 @@ def sentence(error: BuildError | OSError) -> str:
     return str(error)
 
 
+def show(line: str, stream: TextIO) -> None:
+    """Prints a line. That its reader has gone, as `head` does, is no reason to end a build."""
+    try:
+        print(line, end="", file=stream, flush=True)
+    except BrokenPipeError:
+        # Python would print the line once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def printer(name: str) -> Note:
     """Prints notes to standard error, each after this name."""
 
     def note(text: str) -> None:
-        print(f"{name}: {text}", file=sys.stderr, flush=True)
+        show(f"{name}: {text}\n", sys.stderr)
 
     return note

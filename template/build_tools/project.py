@@ -5,11 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .messages import BuildError
 
 # In a table of flags, the key for every op.
 EVERY_OP = "*"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_flags(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not all(isinstance(flags, (list, tuple)) for flags in value.values()):
+        return False
+    return all(isinstance(flag, str) and "\n" not in flag for flags in value.values() for flag in flags)
+
+
+def _is_version(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, int) for part in value)
+
+
+_TEXT = _is_text, 'a text such as "8.0;9.0a"'
+_FLAGS = _are_flags, "a list of words for each op, such as {'*': ['-O3']}"
+# By pin: what it has to be, and how that is said.
+_PINS = {
+    "cuda_architectures": _TEXT,
+    "portable_architectures": _TEXT,
+    "oldest_torch": (_is_version, "two whole numbers such as (2, 10)"),
+    "cxx_flags": _FLAGS,
+    "nvcc_flags": _FLAGS,
+}
 
 
 @dataclass(frozen=True)
@@ -22,6 +49,9 @@ class Project:
         oldest_torch: the oldest torch that the libraries run on, as (major, minor).
         torch_target_version: the same, as the macro TORCH_TARGET_VERSION spells it.
         cxx_flags, nvcc_flags: further flags by the name of an op, or under "*" for all.
+
+    Raises:
+        BuildError: a pin is of another type.
     """
 
     package: str
@@ -31,6 +61,12 @@ class Project:
     oldest_torch: tuple[int, int]
     cxx_flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     nvcc_flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, (is_right, takes) in _PINS.items():
+            value = getattr(self, name)
+            if not is_right(value):
+                raise BuildError(f"{name.upper()} in setup.py is {value!r}; write {takes}.")
 
     @property
     def source(self) -> Path:
@@ -53,6 +89,8 @@ def load() -> Project:
     names = {"__name__": "setup", "__file__": str(script)}
     try:
         exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), names)
+    except BuildError:
+        raise
     except Exception as error:
         raise BuildError(f"setup.py stopped with {type(error).__name__}: {error}") from error
     if not isinstance(names.get("PROJECT"), Project):

@@ -67,6 +67,7 @@ def test_with_json_an_error_is_json_too(run, tmp_path):
     assert "not inside a kernelgen project" in refused.json["error"]
     assert refused.err == ""
     assert run("add-op", "--json").json["exit_code"] == 2
+    assert run("build", "--watch", "--json").json["error"].startswith("--watch prints builds as they happen")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ NEED_THE_REFERENCE = {
     "test_results_that_are_no_tensors",
 }
 NEED_ITS_GRADIENT = {
-    *("test_frozen_inputs", "test_double_backward", "test_functional_gradient", "test_forward_mode_of_operators"),
+    *("test_frozen_inputs", "test_checkpoint", "test_double_backward", "test_functional_gradient"),
+    "test_forward_mode_of_operators",
 }
 # Of an op that returns a number.
 NOT_EXPORTED = {"every_type"}

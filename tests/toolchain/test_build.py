@@ -267,6 +267,18 @@ def test_an_interrupted_build_leaves_nothing_broken(demo, stage, how):
     assert compiled(demo) == []
 
 
+def test_a_reader_that_leaves_stops_no_build(demo):
+    edit(demo / OPS / "elementwise/cpu.cpp")
+    (demo / "hang").write_text("compile")
+    process = start(demo, "build")
+    wait_for(demo / "hangs")
+    process.stdout.close()
+    (demo / "hang").unlink()
+    assert process.stderr.read() == ""
+    process.wait(LIMIT_S)
+    assert compiled(demo) == []
+
+
 def test_two_builds_at_once_take_turns(demo):
     edit(demo / OPS / "elementwise/cpu.cpp")
     (demo / "hang").write_text("compile")

@@ -2,14 +2,15 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from build_tools import architectures, instantiations, machine, ninja, objects, sources, toolkit
-from build_tools.messages import BuildError, sentence
+from build_tools import architectures, environment, instantiations, machine, ninja, objects, sources, toolkit
+from build_tools.messages import BuildError, MachineError, sentence
 from build_tools.ops import find_ops
 from build_tools.request import whole_project
 from build_tools.toolkit import Toolkit, Torch
@@ -42,10 +43,13 @@ def nvcc13(tmp_path) -> Toolkit:
     return Toolkit(tmp_path, (13, 0), tmp_path / "include")
 
 
-def chosen_for(toolkit: Toolkit | None, pinned: str = "native") -> tuple[list[str], list[str]]:
+def chosen_for(
+    toolkit: Toolkit | None, pinned: str = "native", portable: str = "8.0;9.0+PTX"
+) -> tuple[list[str], list[str]]:
     """The architectures of a build, and its notes."""
     notes: list[str] = []
-    return architectures.choose_architectures(replace(PINS, cuda_architectures=pinned), toolkit, notes.append), notes
+    project = replace(PINS, cuda_architectures=pinned, portable_architectures=portable)
+    return architectures.choose_architectures(project, toolkit, notes.append), notes
 
 
 def test_nvccs_help_is_understood(nvcc13):
@@ -91,6 +95,7 @@ def test_the_environment_comes_before_the_pin_and_the_pin_before_the_gpu(nvcc13,
     monkeypatch.setattr(architectures, "present_architectures", lambda known: ["8.9"])
     assert chosen_for(nvcc13) == (["8.9"], [])
     assert chosen_for(nvcc13, pinned="8.0") == (["8.0"], [])
+    assert chosen_for(nvcc13, pinned=" 8.0, 9.0;") == (["8.0", "9.0"], [])
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     assert chosen_for(nvcc13, pinned="8.0") == (["9.0"], [])
 
@@ -98,6 +103,10 @@ def test_the_environment_comes_before_the_pin_and_the_pin_before_the_gpu(nvcc13,
 def test_with_no_gpu_and_no_pin_a_note_says_what_is_taken(no_gpu, nvcc13):
     note = "no GPU here: compiling for 8.0;9.0+PTX (set TORCH_CUDA_ARCH_LIST to choose)."
     assert chosen_for(nvcc13) == (["8.0", "9.0+PTX"], [note])
+    assert chosen_for(nvcc13, portable="8.0, 9.0+PTX;")[0] == ["8.0", "9.0+PTX"]
+    for portable in ("native", ""):
+        with pytest.raises(BuildError, match=f"PORTABLE_ARCHITECTURES in setup.py is '{portable}', which names no GPU"):
+            chosen_for(nvcc13, portable=portable)
 
 
 def test_a_gpu_is_compiled_for_with_all_that_it_can_do(nvcc13, monkeypatch, tmp_path):
@@ -269,6 +278,29 @@ def test_a_project_has_flags_of_its_own_for_all_ops_and_for_one(project, whole_t
     assert objects.unknown_ops(replace(PINS, cxx_flags={"*": [], "wrong": []}), find_ops(PINS)) == ["wrong"]
     with pytest.raises(BuildError, match=r"NVCC_FLAGS in setup\.py holds -arch=sm_80, which would replace"):
         architectures.refuse_architecture_flags(replace(PINS, nvcc_flags={"elementwise": ["-arch=sm_80"]}))
+
+
+@pytest.mark.parametrize(
+    ("pin", "value", "takes"),
+    [
+        ("cxx_flags", {"*": "-O1"}, r"a list of words for each op, such as {'*': ['-O3']}"),
+        ("nvcc_flags", ["-O1"], r"a list of words for each op"),
+        ("cxx_flags", {"*": ["-DA=1\n2"]}, r"a list of words for each op"),
+        ("cuda_architectures", ["8.0", "9.0"], r'a text such as "8.0;9.0a"'),
+        ("portable_architectures", 9.0, r'a text such as "8.0;9.0a"'),
+        ("oldest_torch", "2.10", r"two whole numbers such as (2, 10)"),
+    ],
+)
+def test_a_pin_of_another_type_is_refused(pin, value, takes):
+    with pytest.raises(BuildError, match=re.escape(f"{pin.upper()} in setup.py is {value!r}; write {takes}")):
+        replace(PINS, **{pin: value})
+
+
+@pytest.mark.parametrize("variable", ["CXX", "CXXFLAGS", "LDFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"])
+def test_a_variable_with_an_open_quotation_is_named(monkeypatch, variable):
+    monkeypatch.setenv(variable, '-DNAME="a b')
+    with pytest.raises(MachineError, match=rf'^{variable}=-DNAME="a b is no list of words \(No closing quotation\); '):
+        environment.words(variable)
 
 
 def test_every_folder_of_include_is_on_the_include_path(project, whole_toolkit, monkeypatch):

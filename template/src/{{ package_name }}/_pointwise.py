@@ -159,7 +159,9 @@ class PointwiseOp:
         by_argument: list[Tensor | None] = [None] * (len(self.tensors) + len(self.others))
         if all(grads[i] is None for i in self.differentiable):
             return tuple(by_argument)
-        shapes = {i: tensor.shape for i, tensor in zip(self.tensors, ctx.saved_tensors)}
+        saved = ctx.saved_tensors  # Read once: torch.utils.checkpoint hands them out once.
+        inputs, results = saved[: len(self.tensors)], saved[len(self.tensors) :]
+        shapes = {i: tensor.shape for i, tensor in zip(self.tensors, inputs)}
         needed = []
         for i, same in zip(self.gradients, self.same_as):
             need = ctx.needs_input_grad[i]
@@ -175,7 +177,6 @@ class PointwiseOp:
         if any(needed):
             flags = needed if len(needed) > 1 else []
             given = [grads[i] for i in self.differentiable]
-            inputs, results = ctx.saved_tensors[: len(self.tensors)], ctx.saved_tensors[len(self.tensors) :]
             computed = self.call_backward([*given, *results, *inputs], [*ctx.others, *flags])
             for i, grad, need in zip(self.gradients, computed, needed):
                 if need:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 from .evaluation import evaluate
 from .inputs import copies, flattened, tensors
@@ -65,6 +66,13 @@ class GradientTests(OpUnderTest):
                 sum(out.sum() for out in outputs if out.requires_grad).backward()
             wanted = [grad if needed else None for grad, needed in zip(expected, choice, strict=True)]
             self.assert_same([], [leaf.grad for leaf in leaves], ([], wanted))
+
+    def test_checkpoint(self, device: str) -> None:
+        """torch.utils.checkpoint runs the op again for its gradient, and hands out each saved tensor once."""
+        self.need("gradient")
+        args = self.typical(device)
+        expected = evaluate(self.op, args)
+        self.assert_same(*evaluate(partial(checkpoint, self.op, use_reentrant=False), args), expected)
 
     def test_double_backward(self, device: str) -> None:
         self.need("gradient", "float64")
