@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from . import snapshot, variant
+from . import snapshot, unseen, variant
 from .configuration import Configuration, read_configuration
 from .diagnostics import errors, refusal_of_the_machine
 from .lock import locked
@@ -57,12 +57,14 @@ def build(
         if clean:
             _remove(request)
         configuration = _configuration(project, request, note)
+        unseen.remove_outdated(project, request.folder, configuration.ninja)
         outputs = [*configuration.objects, *configuration.libraries]
         before = {path: snapshot.state(Path(path)) for path in outputs}
         command = [configuration.ninja, "-f", str(request.folder / "build.ninja")]
         command += ["-j", str(jobs or configuration.jobs), *(["-v"] if verbose else [])]
         command += libraries(request, configuration, backends)
         failed, lines = run_ninja(command, configuration.cache, lock, quiet=quiet)
+        unseen.note_time(request.folder)
         if failed:
             reason = refusal_of_the_machine(lines)
             text = f": {reason}" if reason else "; the compiler's messages are above."

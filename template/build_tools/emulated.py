@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from . import machine
+from . import machine, unseen
 from .configure import write_headers
 from .messages import Note
 from .objects import Object, emulated_objects
@@ -30,10 +30,12 @@ def describe(project: Project, folder: Path, architecture: str, note: Note) -> d
     torch = find_torch(project.oldest_torch)
     request = Request(find_ops(project), RELEASE, folder, folder)
     write_headers(request, [architecture], note)
+    ninja = find_ninja()
+    unseen.remove_outdated(project, folder, ninja)
     return {
         "package": project.package,
         "torch": {"home": str(torch.home), "version": torch.version, "target": project.torch_target_version},
-        "ninja": find_ninja(),
+        "ninja": ninja,
         "jobs": machine.jobs(),
         "include": [str(path) for path in (*project.include_folders, request.generated)],
         "schemas": {name: schema for op in request.ops for name, schema in schemas(op.init).items()},

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import snapshot
+from . import snapshot, unseen
 from .build import libraries
 from .configuration import read_configuration
 from .project import Project
@@ -31,6 +31,8 @@ def reason(project: Project, request: Request, backends: Sequence[str]) -> str:
         return f"{absent[0]} is not built"
     if changed := snapshot.changed_in_project(project, request, configuration):
         return f"{changed} changed since the last build"
+    if files := unseen.changed(project, request.folder):
+        return f"{files[0]} changed since the last build"
     command = [configuration.ninja, "-f", str(request.folder / "build.ninja"), "-n", "-d", "explain"]
     done = subprocess.run([*command, *wanted], capture_output=True, text=True, check=False)
     output = done.stdout + done.stderr

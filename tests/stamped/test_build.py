@@ -1,5 +1,6 @@
 """The build of a stamped project: its outputs, the variables that it honours, the requests that it refuses."""
 
+import os
 import re
 import shutil
 import struct
@@ -96,9 +97,13 @@ def test_an_edit_compiles_what_it_touches(full_project, copy_of):
     assert compiled(build(project).stdout) == [f"{op}/kernel.cu", f"{PACKAGE}/_cuda.so"]
 
 
-def test_a_changed_header_compiles_its_users(project):
+def test_a_changed_header_compiles_its_users_however_old_it_is_said_to_be(project):
+    """As after `cp -p` and `rsync -a`, which keep a file's time."""
     (header,) = (project / PACKAGE / "include").rglob("vector.cuh")
     header.write_text(header.read_text() + "\n")
+    os.utime(header, (1e9, 1e9))
+    stale = run([sys.executable, "-m", "build_tools", "stale"], project)
+    assert f"{header.relative_to(project)} changed since the last build" in stale.stdout
     assert compiled(build(project).stdout) == [f"{PACKAGE}/ops/elementwise/kernel.cu", f"{PACKAGE}/_cuda.so"]
 
 
