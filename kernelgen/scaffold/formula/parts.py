@@ -21,6 +21,7 @@ SUFFIXES = (
     "_numbers",
     "_row",
     "_data",
+    "_loaded",
     "_vector",
     "_vectors",
     "_reader",

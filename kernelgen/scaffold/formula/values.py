@@ -32,7 +32,8 @@ _SOURCES = """
     RowIndex RowTensors RowsReader STD_CUDA_CHECK ScalarType Sizes SmallElements SumGrid TotalsTensors Turns TurnsReader
     cudaError_t cudaGetLastError cudaSuccess dim3 kBackward kBackwardReductions kBackwardTotalsReductions kForward
     kForwardReductions kHeld kNumbers kOperandVector kResident kRowsOfOneBlock kSideBySide kStep kSumResident kSummed
-    kThreads kTotalThreads kUnroll Border Scalars Shifted scalars
+    kThreads kTotalThreads kUnroll Border BoundedOperand Scalars TiledElements all_aligned all_in_lines blocks_of
+    finish_read is_aligned is_in_lines neighbour place_of scalars start_read write_at
 """
 TAKEN = frozenset(_SOURCES.split()) | CONDITIONS.keys()
 DTYPES = ("float32", "float16", "bfloat16", "float64")

@@ -2,7 +2,8 @@
 //
 // A block has a tile of the results: some accesses of each of some lines. Its threads read most lines more than once,
 // the second time from the L1 cache. An access of N elements is a vector of the results. In a tensor it lies across two
-// aligned vectors, mostly: a thread loads both (load), and shifts them when all its loads are in flight (value).
+// aligned vectors, mostly: a thread loads both (start_read), and shifts them when all its loads are in flight
+// (finish_read).
 
 #pragma once
 
@@ -156,7 +157,7 @@ constexpr int distance_in_vectors(int columns) {
 
 // Starts the loads of an access: predicates, not branches, so that those of several operands are in flight at once.
 template <int N, bool kAligned, bool kNumbers, typename T, int kLines, int kColumns, bool kWraps>
-__device__ LoadedAccess<N, T> load(
+__device__ LoadedAccess<N, T> start_read(
     const Neighbour<T, kLines, kColumns, kWraps>& tensor,
     const TiledElements<kAligned, kNumbers>& elements,
     const TilePlace& place) {
@@ -184,7 +185,7 @@ __device__ LoadedAccess<N, T> load(
 
 // The elements of an access: zeros where the tensor has none.
 template <int N, bool kAligned, bool kNumbers, typename T, int kLines, int kColumns, bool kWraps>
-__device__ Vector<T, N> value(
+__device__ Vector<T, N> finish_read(
     const LoadedAccess<N, T>& loaded,
     const Neighbour<T, kLines, kColumns, kWraps>& tensor,
     const TiledElements<kAligned, kNumbers>& elements,
@@ -225,7 +226,7 @@ __device__ Vector<T, N> value(
 
 // Where accesses are single elements there is nothing to shift: zeros where the tensor has none, and past the last one.
 template <int N, typename Elements, typename Place, typename T, int kLines, int kColumns, bool kWraps>
-__device__ Vector<T, N> load(
+__device__ Vector<T, N> start_read(
     const Neighbour<T, kLines, kColumns, kWraps>& tensor, const Elements& elements, const Place& place) {
   static_assert(N == 1);
   const int64_t line = tensor.line(place.row.places[0]), column = tensor.column(place.column);
@@ -236,7 +237,7 @@ __device__ Vector<T, N> load(
 }
 
 template <int N, typename Elements, typename Place, typename Tensor, typename T>
-__device__ Vector<T, N> value(const Vector<T, N>& loaded, const Tensor&, const Elements&, const Place&) {
+__device__ Vector<T, N> finish_read(const Vector<T, N>& loaded, const Tensor&, const Elements&, const Place&) {
   return loaded;
 }
 

@@ -35,7 +35,8 @@ struct Neighbour : BoundedOperand<T> {
     if constexpr (kWraps && kDistance != 0) {
       if (other >= size) other -= size;
       if (other < 0) other += size;
-      if (other < 0 || other >= size) {  // Results may be larger than the tensor, and that smaller than the distance.
+      // Results may be larger than the tensor, and that smaller than the distance, or empty.
+      if (size > 0 && (other < 0 || other >= size)) {
         other %= size;
         if (other < 0) other += size;
       }
