@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 from .files import write
@@ -26,18 +27,29 @@ def changed(project: Project, folder: Path) -> list[str]:
 
 
 def remove_outdated(project: Project, folder: Path, ninja: str) -> None:
-    """Removes the objects that were compiled from such files, and records the files as they are now."""
+    """Removes the objects that may have been compiled from such files, and records the files as they are now."""
     if files := changed(project, folder):
         command = [ninja, "-f", str(folder / "build.ninja"), "-t", "deps"]
-        lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-        target = ""
-        for line in lines:
-            if line.strip() in files:
-                Path(target).unlink(missing_ok=True)
-            elif not line.startswith(" "):
-                target = line.partition(": #deps")[0]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        # Of objects of other settings Ninja says nothing: they go, too.
+        current = _without(listed, files)
+        for path in folder.rglob("*.o"):
+            if str(path) not in current:
+                path.unlink()
     write(folder / RECORD, json.dumps(_states(project)) + "\n")
     note_time(folder)
+
+
+def _without(listed: str, files: Collection[str]) -> set[str]:
+    """The objects, as Ninja lists them with what each was compiled from, that were compiled from none of these files."""
+    objects, target = set(), ""
+    for line in listed.splitlines():
+        if line.strip() in files:
+            objects.discard(target)
+        elif line and not line.startswith(" "):
+            target = line.partition(": #deps")[0]
+            objects.add(target)
+    return objects
 
 
 def note_time(folder: Path) -> None:
