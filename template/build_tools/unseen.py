@@ -41,7 +41,7 @@ def remove_outdated(project: Project, folder: Path, ninja: str) -> None:
 
 
 def _without(listed: str, files: Collection[str]) -> set[str]:
-    """The objects, as Ninja lists them with what each was compiled from, that were compiled from none of these files."""
+    """The objects, as Ninja lists them with what each was compiled from, that no such file is among."""
     objects, target = set(), ""
     for line in listed.splitlines():
         if line.strip() in files:
