@@ -12,12 +12,8 @@
 #include "small_elements.cuh"
 
 // An access of a tile. Those at the ends of a line may reach out of it; `has_line`: it is not past the last one.
-struct TilePlace {
-  int element, column;
+struct TilePlace : SmallPlace {
   bool has_line;
-  struct {
-    int places[kRowDimensions] = {};
-  } row;
 };
 
 // The elements of results as tiles. kAligned: vectors of all tensors are aligned as those of the results are, but for
@@ -55,16 +51,7 @@ class TiledElements {
     const int first = row * columns_;
     place.column = access * N - (kAligned ? 0 : first % N);
     place.element = first + place.column;
-    place.row.places[0] = row;
-    if (dimensions_ > 1) {
-#pragma unroll
-      for (int d = 0; d + 1 < kRowDimensions; ++d) {
-        if (d + 1 >= dimensions_) break;
-        const int next = by_sizes_[d].divide(row);
-        place.row.places[d] = row - next * by_sizes_[d].value();
-        place.row.places[d + 1] = row = next;
-      }
-    }
+    place.set_row(row, dimensions_, by_sizes_);
     return place;
   }
 

@@ -14,6 +14,19 @@ struct SmallPlace {
   struct {
     int places[kRowDimensions] = {};
   } row;
+
+  // The places of a row along some dimensions of the rows.
+  __device__ void set_row(int number, int dimensions, const Divisor (&by_sizes)[kRowDimensions]) {
+    row.places[0] = number;
+    if (dimensions <= 1) return;
+#pragma unroll
+    for (int d = 0; d + 1 < kRowDimensions; ++d) {
+      if (d + 1 >= dimensions) break;
+      const int next = by_sizes[d].divide(number);
+      row.places[d] = number - next * by_sizes[d].value();
+      row.places[d + 1] = number = next;
+    }
+  }
 };
 
 // The elements N of an access in a layout, and how many accesses a thread has in flight of each tensor: kTuned of 16
@@ -54,18 +67,9 @@ class SmallElements {
   __device__ SmallPlace place(int element) const {
     SmallPlace place;
     place.element = element;
-    int row = by_columns_.divide(element);
+    const int row = by_columns_.divide(element);
     place.column = element - row * columns_;
-    place.row.places[0] = row;
-    if (dimensions_ > 1) {
-#pragma unroll
-      for (int d = 0; d + 1 < kRowDimensions; ++d) {
-        if (d + 1 >= dimensions_) break;
-        const int next = by_sizes_[d].divide(row);
-        place.row.places[d] = row - next * by_sizes_[d].value();
-        place.row.places[d + 1] = row = next;
-      }
-    }
+    place.set_row(row, dimensions_, by_sizes_);
     return place;
   }
 
