@@ -35,8 +35,8 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 ROWS = ((1, 63), (64, 255), (256, 1024))
 WEIGHT_MB = ((0, 2), (2, 30), (30, 80), (80, math.inf))
 LEAST = 0.9
-# The GPU waits so many cycles before a size's samples, and before each for the CPU to enqueue it.
-FIRST_WAIT, WAIT = 400_000, 60_000
+# The GPU waits so many cycles before a size's samples, and before each, so that the CPU stays ahead: else its time counts.
+FIRST_WAIT, WAIT = 1_000_000, 200_000
 Calls = dict[str, Callable[[], Tensor]]
 # Kind, dtype, activation, rows, N, K, and microseconds by name.
 Row = tuple[str, str, str, int, int, int, dict[str, float]]
@@ -57,6 +57,7 @@ class Turns:
         order = [name for _ in range(self.samples) for name in random.sample(list(calls), len(calls))]
         for call in calls.values():
             call()
+        torch.cuda.synchronize()
         torch.cuda._sleep(FIRST_WAIT)
         for name, (start, end) in zip(order, self._events, strict=False):
             torch.cuda._sleep(WAIT)

@@ -39,9 +39,9 @@ FAULTS = [
     # A scale is that of its own group, row or block, and lies in its own place.
     ("quantize_fp8", "fp8_rows.cuh", "own_largest<Shape::kLanes>", "own_largest<Shape::kLanes / 2>"),
     ("quantize_fp8", "fp8_rows.cuh", "const bool upper = threadIdx.x & distance;", "const bool upper = false;"),
-    ("quantize_fp8", "fp8_rows.cuh", "own.inverse, threadIdx.x % kWarp / kCount * kCount + i)", "own.inverse, i)"),
-    ("quantize_fp8", "fp8_rows.cuh", "if (has_row && own <", "if (own <"),
-    ("quantize_fp8", "fp8_rows.cuh", "&& group * kGroupLength < n)", "&& part.left > 0)"),
+    ("quantize_fp8", "fp8_rows.cuh", "own, threadIdx.x % kWarp / kCount * kCount + i)", "own, i)"),
+    ("quantize_fp8", "fp8_rows.cuh", "return has_row && (kFull ||", "return (kFull ||"),
+    ("quantize_fp8", "fp8_rows.cuh", "|| group * kGroupLength < n)", "|| part.left > 0)"),
     ("quantize_fp8", "fp8_matrices.cuh", "__shfl_xor_sync(0xffffffff, own, kAcross)", "own"),
     (
         "quantize_fp8",
@@ -63,6 +63,9 @@ FAULTS = [
     ),
     ("rms_norm_fp8", "kernel.cu", "blockDim.x == kWarp ? warp_sum(squares) : block.sum(squares)", "warp_sum(squares)"),
     ("rms_norm_fp8", "kernel.cu", "squares += squares_of(sum);", "squares = squares_of(sum);"),
+    ("rms_norm_fp8", "kernel.cu", "block.sum_and_max(total, largest);", "total = block.sum(total);"),
+    ("rms_norm_fp8", "fp8_rows.cuh", "largest >= kLeast &&", ""),
+    ("rms_norm_fp8", "fp8_rows.cuh", "largest <= kMost &&", ""),
     ("swiglu_fp8", "kernel.cu", "if (activated.data) fp8::store_part", "if (false) fp8::store_part"),
     # Keys are in the same order in weights and in transposed values, and dimensions in that of the output.
     (

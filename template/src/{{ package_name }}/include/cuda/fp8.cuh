@@ -60,18 +60,20 @@ __device__ __noinline__ inline uint32_t encode(float x, float inverse, Format fo
 }
 
 // The codes of two finite numbers times `inverse`, the first in the lower byte.
-__device__ __forceinline__ uint32_t encode_pair(float first, float second, float inverse, Format format) {
+template <bool kE5m2>
+__device__ __forceinline__ uint32_t encode_pair(float first, float second, float inverse) {
 #if __CUDA_ARCH__ >= 890
   uint16_t pair;
   const float a = first * inverse, b = second * inverse;
-  if (format.e5m2) {
+  if constexpr (kE5m2) {
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(b), "f"(a));
   } else {
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(b), "f"(a));
   }
   return pair;
 #else
-  return encode(first, inverse, format) | encode(second, inverse, format) << 8;
+  constexpr Format kFormat{kE5m2};
+  return encode(first, inverse, kFormat) | encode(second, inverse, kFormat) << 8;
 #endif
 }
 
@@ -81,32 +83,46 @@ template <int N>
 using CodeWords = Vector<uint32_t, N / 4>;
 
 // Those of finite numbers times `inverse`.
-template <int N>
-__device__ __forceinline__ CodeWords<N> encode_finite(const Vector<float, N>& values, float inverse, Format format) {
+template <bool kE5m2, int N>
+__device__ __forceinline__ CodeWords<N> encode_finite(const Vector<float, N>& values, float inverse) {
   static_assert(N % 4 == 0, "codes are made four at a time");
   CodeWords<N> words;
 #pragma unroll
   for (int i = 0; i < N; i += 4) {
-    const uint32_t low = encode_pair(values[i], values[i + 1], inverse, format);
-    const uint32_t high = encode_pair(values[i + 2], values[i + 3], inverse, format);
+    const uint32_t low = encode_pair<kE5m2>(values[i], values[i + 1], inverse);
+    const uint32_t high = encode_pair<kE5m2>(values[i + 2], values[i + 3], inverse);
     words[i / 4] = low | high << 16;
   }
   return words;
 }
 
-// Writes the codes of N numbers times `inverse`, the i-th N. `finite`: whether all the numbers are; else each takes a
-// call.
+// The same in the format that is known at run time.
+template <int N>
+__device__ __forceinline__ CodeWords<N> encode_finite(const Vector<float, N>& values, float inverse, Format format) {
+  return format.e5m2 ? encode_finite<true>(values, inverse) : encode_finite<false>(values, inverse);
+}
+
+// Writes the codes of N finite numbers times `inverse`, the i-th N.
+template <bool kE5m2, int N>
+__device__ __forceinline__ void store_encoded_finite(
+    uint8_t* codes, int64_t i, const Vector<float, N>& values, float inverse) {
+  if constexpr (N % 4 == 0) {
+    store(reinterpret_cast<uint32_t*>(codes), i, encode_finite<kE5m2>(values, inverse));
+  } else {
+    constexpr Format kFormat{kE5m2};
+#pragma unroll
+    for (int k = 0; k < N; ++k) codes[i * N + k] = encode(values[k], inverse, kFormat);
+  }
+}
+
+// The same of any numbers: each takes a call.
 template <int N>
 __device__ __forceinline__ void store_encoded(
-    uint8_t* codes, int64_t i, const Vector<float, N>& values, float inverse, bool finite, Format format) {
+    uint8_t* codes, int64_t i, const Vector<float, N>& values, float inverse, Format format) {
   if constexpr (N % 4 == 0) {
     CodeWords<N> words = {};
-    if (finite) {
-      words = encode_finite(values, inverse, format);
-    } else {
 #pragma unroll
-      for (int k = 0; k < N; ++k) words[k / 4] |= encode(values[k], inverse, format) << 8 * (k % 4);
-    }
+    for (int k = 0; k < N; ++k) words[k / 4] |= encode(values[k], inverse, format) << 8 * (k % 4);
     store(reinterpret_cast<uint32_t*>(codes), i, words);
   } else {
 #pragma unroll

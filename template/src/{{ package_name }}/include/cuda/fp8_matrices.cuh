@@ -330,7 +330,7 @@ __device__ __forceinline__ void find_scales(
     for (int i = 0; i < kSide; ++i) of_rows[i] = largest.rows[i];
     const uint32_t own = Lanes<T>::largest(own_largest<kAcross>(of_rows, Lanes<T>::larger));
     const Scale scale = scale_for(own, a.power_of_two, format);
-    share_inverses(scale, inverses);
+    share_inverses(scale.inverse, inverses);
     const int i = threadIdx.x % kAcross;  // The row that the thread has the scale of.
     if (kWritesCodes && i < kSide && place.row() + i < a.rows) {
       a.scales[place.tile_column * a.count * a.rows + place.row_of_all + i] = scale.value;

@@ -9,10 +9,11 @@ namespace fp8 {
 // The source of such rows.
 template <typename T>
 struct Plain {
+  static constexpr bool kHasFactor = false;
   RowMatrix<const T> x;
 
-  template <int N, int kAccesses>
-  __device__ Held<N, kAccesses> chunk(int64_t row, const RowPart<N, kAccesses>& part) const {
+  template <int N, int kAccesses, bool kFull>
+  __device__ Held<N, kAccesses> chunk(int64_t row, const RowPart<N, kAccesses, kFull>& part) const {
     Vector<T, N> loaded[kAccesses];
     load_part(x.row(row), part, loaded);
     Held<N, kAccesses> values;
@@ -23,16 +24,16 @@ struct Plain {
     return values;
   }
 
-  template <int N, int kAccesses>
-  __device__ Held<N, kAccesses> whole(BlockGroup&, int64_t row, const RowPart<N, kAccesses>& part) const {
+  template <int N, int kAccesses, bool kFull>
+  __device__ Held<N, kAccesses> whole(int64_t row, const RowPart<N, kAccesses, kFull>& part) const {
     return chunk(row, part);
   }
 
   template <int N, int kAccesses>
   __device__ void prepare(BlockGroup&, int64_t, int64_t, int) const {}
 
-  template <int N, int kAccesses, typename Values>
-  __device__ void keep(int64_t, const RowPart<N, kAccesses>&, const Values&) const {}
+  template <int N, int kAccesses, bool kFull, typename Values>
+  __device__ void keep(int64_t, const RowPart<N, kAccesses, kFull>&, const Values&, float) const {}
 };
 
 }  // namespace fp8

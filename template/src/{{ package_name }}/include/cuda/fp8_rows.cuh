@@ -9,8 +9,9 @@
 
 namespace fp8 {
 
-// A thread's accesses of N elements to a row, kWarp accesses apart; those of a warp are consecutive.
-template <int N, int kAccesses>
+// A thread's accesses of N elements to a row, kWarp accesses apart; those of a warp are consecutive. With kFull all
+// threads have all of theirs.
+template <int N, int kAccesses, bool kFull = false>
 struct RowPart {
   int64_t first;  // The thread's first access.
   int left;       // Accesses of the row from there on, as far as they matter.
@@ -20,11 +21,11 @@ struct RowPart {
   __device__ RowPart(int64_t count, int64_t chunk = 0)
       : first((chunk * blockDim.x + threadIdx.x / kWarp * kWarp) * kAccesses + threadIdx.x % kWarp) {
     constexpr int64_t kMost = kAccesses * kWarp;
-    left = static_cast<int>(count - first < kMost ? max(count - first, int64_t(0)) : kMost);
+    left = static_cast<int>(kFull || count - first >= kMost ? kMost : max(count - first, int64_t(0)));
   }
 
   __device__ int64_t index(int access) const { return first + access * kWarp; }
-  __device__ bool has(int access) const { return access * kWarp < left; }
+  __device__ bool has(int access) const { return kFull || access * kWarp < left; }
 };
 
 // What a thread holds of a row.
@@ -38,9 +39,9 @@ struct Held {
 
 // The largest magnitude of each access, as bits. With kFiniteAlone infinity and NaN do not count. Past the row's end
 // there are zeros, or NaN where all of the row is.
-template <bool kFiniteAlone, int N, int kAccesses, typename Values>
+template <bool kFiniteAlone, int N, int kAccesses, bool kFull, typename Values>
 __device__ __forceinline__ void largest_of_accesses(
-    const Values& values, const RowPart<N, kAccesses>& part, uint32_t (&largest)[kAccesses]) {
+    const Values& values, const RowPart<N, kAccesses, kFull>& part, uint32_t (&largest)[kAccesses]) {
 #pragma unroll
   for (int access = 0; access < kAccesses; ++access) {
     const Vector<float, N> of_access = values[access];
@@ -106,39 +107,57 @@ __device__ __forceinline__ uint32_t share_in_groups(uint32_t (&largest)[kAccesse
   }
 }
 
-// The largest of a row, in every thread that has a part of it: a warp, or the block.
+// The largest of a thread's accesses.
 template <int kAccesses>
-__device__ __forceinline__ uint32_t share_in_row(BlockGroup& block, const uint32_t (&largest)[kAccesses]) {
+__device__ __forceinline__ uint32_t largest_of_all(const uint32_t (&largest)[kAccesses]) {
   uint32_t all = 0;
 #pragma unroll
   for (int access = 0; access < kAccesses; ++access) {
     all = max(all, largest[access]);
   }
-  return blockDim.x == kWarp ? warp_max(all) : block.max(all);
+  return all;
 }
 
-// Writes the codes of a thread's part, with the inverse of each access's scale.
-template <int N, int kAccesses, typename Values>
+// The largest of a row, in every thread that has a part of it: a warp, or the block.
+__device__ __forceinline__ uint32_t share_in_row(BlockGroup& block, uint32_t largest) {
+  return blockDim.x == kWarp ? warp_max(largest) : block.max(largest);
+}
+
+// Writes the codes of a thread's part, with the inverse of each access's scale. The format is asked for once: for each
+// pair of codes it would take an instruction more.
+template <int N, int kAccesses, bool kFull, typename Values>
 __device__ __forceinline__ void write_codes(
     uint8_t* codes,
     const Values& values,
-    const RowPart<N, kAccesses>& part,
+    const RowPart<N, kAccesses, kFull>& part,
     const float (&inverses)[kAccesses],
     bool finite,
     Format format) {
+  const auto write = [&](const auto& store) {
 #pragma unroll
-  for (int access = 0; access < kAccesses; ++access) {
-    const Vector<float, N> of_access = values[access];
-    if (part.has(access)) store_encoded(codes, part.index(access), of_access, inverses[access], finite, format);
+    for (int access = 0; access < kAccesses; ++access) {
+      const Vector<float, N> of_access = values[access];
+      if (part.has(access)) store(part.index(access), of_access, inverses[access]);
+    }
+  };
+  if (!finite) {
+    write([&](int64_t i, const auto& numbers, float inverse) { store_encoded(codes, i, numbers, inverse, format); });
+  } else if (format.e5m2) {
+    write(
+        [&](int64_t i, const auto& numbers, float inverse) { store_encoded_finite<true>(codes, i, numbers, inverse); });
+  } else {
+    write([&](int64_t i, const auto& numbers, float inverse) {
+      store_encoded_finite<false>(codes, i, numbers, inverse);
+    });
   }
 }
 
 // The same with one scale.
-template <int N, int kAccesses, typename Values>
+template <int N, int kAccesses, bool kFull, typename Values>
 __device__ __forceinline__ void write_codes(
     uint8_t* codes,
     const Values& values,
-    const RowPart<N, kAccesses>& part,
+    const RowPart<N, kAccesses, kFull>& part,
     float inverse,
     bool finite,
     Format format) {
@@ -151,81 +170,97 @@ __device__ __forceinline__ void write_codes(
 }
 
 // Whether all that a thread holds is finite.
-template <int N, int kAccesses, typename Values>
-__device__ __forceinline__ bool is_finite(const Values& values, const RowPart<N, kAccesses>& part) {
-  uint32_t largest[kAccesses], all = 0;
+template <int N, int kAccesses, bool kFull, typename Values>
+__device__ __forceinline__ bool is_finite(const Values& values, const RowPart<N, kAccesses, kFull>& part) {
+  uint32_t largest[kAccesses];
   largest_of_accesses<false>(values, part, largest);
-#pragma unroll
-  for (int access = 0; access < kAccesses; ++access) {
-    all = max(all, largest[access]);
-  }
-  return all < kFloatInfinity;
+  return largest_of_all(largest) < kFloatInfinity;
 }
 
 // The inverses of the scales of all of a thread's groups, of which each thread has found one as `own_largest` does:
 // divisions take long.
 template <int kCount>
-__device__ __forceinline__ void share_inverses(const Scale& own, float (&inverses)[kCount]) {
+__device__ __forceinline__ void share_inverses(float own, float (&inverses)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    inverses[i] = __shfl_sync(0xffffffff, own.inverse, threadIdx.x % kWarp / kCount * kCount + i);
+    inverses[i] = __shfl_sync(0xffffffff, own, threadIdx.x % kWarp / kCount * kCount + i);
   }
 }
 
-// Writes the scale that a thread has found, if it is the first that has it and there is such a group. The whole warp
-// takes part.
-template <int N, int kAccesses>
-__device__ __forceinline__ void write_scale(
-    const RowPart<N, kAccesses>& part, const Rows& out, int64_t row, int64_t n, float scale) {
-  using Shape = GroupShape<N, kAccesses>;
-  const bool has_row = __any_sync(0xffffffff, part.left > 0);
-  const int own = threadIdx.x % Shape::kLanes;  // The access, where it is below kAccesses.
-  const int64_t group = part.index(own) / (kGroupLength / N);
-  if (has_row && own < (Shape::kOfWarp ? 1 : kAccesses) && group * kGroupLength < n) {
-    out.scales[row * out.row_step + group * out.group_step] = scale;
-  }
+// The group of which a thread has the largest, as `share_in_groups` shares them; -1 if the row has no such group. The
+// whole warp takes part.
+template <int N, int kAccesses, bool kFull>
+__device__ __forceinline__ int own_group(const RowPart<N, kAccesses, kFull>& part, int64_t n) {
+  const bool has_row = kFull || __any_sync(0xffffffff, part.left > 0);
+  const int access = GroupShape<N, kAccesses>::kOfWarp ? 0 : threadIdx.x % kAccesses;
+  const int64_t group = part.index(access) / (kGroupLength / N);
+  return has_row && (kFull || group * kGroupLength < n) ? static_cast<int>(group) : -1;
 }
 
-// Writes codes and scales of a row by groups. The whole warp takes part.
-template <int N, int kAccesses, typename Values>
-__device__ void quantise_groups(
-    const Values& values, const RowPart<N, kAccesses>& part, const Rows& out, int64_t row, int64_t n) {
+// What all values of a row, or of a warp's groups of it, are yet to be multiplied with, as large as they are: where
+// the largest value is far from the ends of float32's range, and finite with the factor, so are those that matter
+// beside it.
+__device__ __forceinline__ bool may_multiply_late(uint32_t largest, float factor) {
+  constexpr uint32_t kLeast = (127 - 100) << 23, kMost = (127 + 100) << 23;  // The bits of 2⁻¹⁰⁰ and 2¹⁰⁰.
+  return largest >= kLeast && largest <= kMost && magnitude(__uint_as_float(largest) * factor) < kFloatInfinity;
+}
+
+// The larger of two magnitudes is so with the factor as well.
+__device__ __forceinline__ uint32_t multiplied(uint32_t largest, float factor) {
+  return magnitude(__uint_as_float(largest) * factor);
+}
+
+// The largest of each thread's group, see `share_in_groups`, and whether all of the warp's are finite.
+template <int N, int kAccesses, bool kFull, typename Values>
+__device__ __forceinline__ uint32_t
+largest_of_groups(const Values& values, const RowPart<N, kAccesses, kFull>& part, bool& finite) {
   uint32_t largest[kAccesses];
   largest_of_accesses<false>(values, part, largest);
   uint32_t own = share_in_groups<N>(largest);
-  const bool finite = __all_sync(0xffffffff, own < kFloatInfinity);
+  finite = __all_sync(0xffffffff, own < kFloatInfinity);
   if (!finite) {  // Seldom, and of a whole warp at once.
     largest_of_accesses<true>(values, part, largest);
     own = share_in_groups<N>(largest);
   }
-  const Scale scale = scale_for(own, out.power_of_two, Format{out.e5m2});
-  write_scale(part, out, row, n, scale.value);
-  float inverses[kAccesses];
-  share_inverses(scale, inverses);
-  write_codes(out.codes + row * n, values, part, inverses, finite, Format{out.e5m2});
+  return own;
 }
 
-// Writes codes and scale of a row that its threads, a warp or the block, hold as a whole; nothing unless `valid`.
-template <int N, int kAccesses, typename Values>
-__device__ void quantise_row(
-    BlockGroup& block,
-    const Values& values,
-    const RowPart<N, kAccesses>& part,
-    const Rows& out,
-    int64_t row,
-    bool valid,
-    int64_t n) {
+// The same of a row that its threads, a warp or the block, hold as a whole.
+template <int N, int kAccesses, bool kFull, typename Values>
+__device__ __forceinline__ uint32_t
+largest_of_row(BlockGroup& block, const Values& values, const RowPart<N, kAccesses, kFull>& part, bool& finite) {
   uint32_t largest[kAccesses];
   largest_of_accesses<false>(values, part, largest);
-  uint32_t all = share_in_row(block, largest);
-  const bool finite = all < kFloatInfinity;
+  uint32_t all = share_in_row(block, largest_of_all(largest));
+  finite = all < kFloatInfinity;
   if (!finite) {
     largest_of_accesses<true>(values, part, largest);
-    all = share_in_row(block, largest);
+    all = share_in_row(block, largest_of_all(largest));
   }
-  const Scale scale = scale_for(all, out.power_of_two, Format{out.e5m2});
-  if (valid && part.index(0) == 0) out.scales[row * out.row_step] = scale.value;
-  write_codes(out.codes + row * n, values, part, scale.inverse, finite, Format{out.e5m2});
+  return all;
+}
+
+// Writes codes and scales of a row by groups, of which each thread has `own_group` and its largest value, with the
+// factor that all values are multiplied with. The whole warp takes part.
+template <int N, int kAccesses, bool kFull, typename Values>
+__device__ void quantise_groups(
+    const Values& values,
+    float factor,
+    uint32_t largest,
+    bool finite,
+    const RowPart<N, kAccesses, kFull>& part,
+    const Rows& out,
+    int64_t row,
+    int64_t n,
+    int group) {
+  using Shape = GroupShape<N, kAccesses>;
+  const Scale scale = scale_for(largest, out.power_of_two, Format{out.e5m2});
+  if (group >= 0 && threadIdx.x % Shape::kLanes < (Shape::kOfWarp ? 1 : kAccesses)) {
+    out.scales[row * out.row_step + group * out.group_step] = scale.value;
+  }
+  float inverses[kAccesses];
+  share_inverses(scale.inverse * factor, inverses);
+  write_codes(out.codes + row * n, values, part, inverses, finite, Format{out.e5m2});
 }
 
 }  // namespace fp8

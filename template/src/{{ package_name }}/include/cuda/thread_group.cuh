@@ -94,6 +94,24 @@ struct BlockGroup {
     return max_by(value, 0, [] { __syncthreads(); });
   }
 
+  // A sum and a maximum by one barrier.
+  __device__ void sum_and_max(float& value, uint32_t& largest) {
+    __shared__ float sums[2][kWarp];
+    __shared__ uint32_t maxima[2][kWarp];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+    buffer_ ^= 1;  // As in sum_by.
+    value = warp_sum(value);
+    largest = warp_max(largest);
+    if (lane == 0) {
+      sums[buffer_][warp] = value;
+      maxima[buffer_][warp] = largest;
+    }
+    const int place = lane_of(warps);
+    __syncthreads();
+    value = warp_sum(place < warps ? sums[buffer_][place] : 0.f, warps);
+    largest = warp_max(maxima[buffer_][place < warps ? place : 0]);
+  }
+
   template <typename T>
   __device__ T product(T value) {
     return product_by(value, 0, [] { __syncthreads(); });
