@@ -23,7 +23,7 @@ VERSIONS = {
 def tables() -> list[str]:
     """All of them, with what they are of."""
     kernels = json.loads((RESULTS / "kernels-fp8.json").read_text())
-    block = json.loads((RESULTS / "fp8_block_h100.json").read_text())
+    block = json.loads((RESULTS / "fp8_block_h200.json").read_text())
     machine, rows = kernels["environment"], [row for row in kernels["rows"] if row["op"] == "linear_fp8"]
     return [
         f"`{kernels['command']}` on an {machine['gpu']['name']}, torch {machine['torch']}. Products of x (M, K) and a",

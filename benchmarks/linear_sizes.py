@@ -35,7 +35,7 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
 ROWS = ((1, 63), (64, 255), (256, 1024))
 WEIGHT_MB = ((0, 2), (2, 30), (30, 80), (80, math.inf))
 LEAST = 0.9
-# The GPU waits so many cycles before a size's samples, and before each, so that the CPU stays ahead: else its time counts.
+# Cycles that the GPU waits before a size's samples, and before each, so that the CPU's time does not count.
 FIRST_WAIT, WAIT = 1_000_000, 200_000
 Calls = dict[str, Callable[[], Tensor]]
 # Kind, dtype, activation, rows, N, K, and microseconds by name.

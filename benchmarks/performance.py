@@ -3,7 +3,7 @@
 
 They come from results/kernels-*.json, which the README.md of this folder describes; README's table of functions comes
 from results/from_functions.json and results/from_functions_cpu.json, the tables of docs/serving.md from
-results/serving_h100.json, and those of docs/fp8.md from results/kernels-fp8.json and results/fp8_block_h100.json.
+results/serving_h100.json, and those of docs/fp8.md from results/kernels-fp8.json and results/fp8_block_h200.json.
 `--check` writes nothing, and fails if a file differs from what the results give.
 """
 
