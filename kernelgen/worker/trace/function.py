@@ -27,7 +27,11 @@ _MOST_GROUPS = 1024
 # The largest place in a dimension that a function is called beyond.
 _LARGEST_BOUND = 4096
 # What reads neighbours, beside slices.
-_SHIFTING = {"ConstantPad1d", "ConstantPad2d", "ZeroPad1d", "ZeroPad2d", "diff", "gradient", "pad", "roll"}
+_SHIFTING = {
+    *(f"{kind}Pad{dims}d" for kind in ("Circular", "Constant", "Reflection", "Replication", "Zero") for dims in (1, 2)),
+    *("AvgPool1d", "AvgPool2d", "avg_pool1d", "avg_pool2d", "diff", "gradient", "pad", "roll", "select_scatter"),
+    "slice_scatter",
+}
 # What changes the order of dimensions.
 _PERMUTING = {"mT", "movedim", "permute", "swapaxes", "swapdims", "transpose"}
 # What gives a tensor dimensions of size 1.

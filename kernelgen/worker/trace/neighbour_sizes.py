@@ -28,7 +28,7 @@ def shapes_of(function: Function, assumption: Any, paths: list[dict[str, Any]]) 
         RefusedError: the graphs are not the function for some of these.
     """
     graphs = [graph for path in paths for graph in (path["forward"], path["backward"]) if graph]
-    least = [max(graph["least"][i] for graph in graphs) for i in range(2)]
+    least = _least(function, assumption, [max(graph["least"][i] for graph in graphs) for i in range(2)])
     border = paths[0]["forward"]["border"]
     for lines, columns in itertools.product(_MORE, repeat=2):
         shape = (*_OTHERS[: assumption.rank - 2], least[0] + lines, least[1] + columns)
@@ -48,6 +48,23 @@ def shapes_of(function: Function, assumption: Any, paths: list[dict[str, Any]]) 
         "least_rank": 1 if is_of_vectors else 2,
         "is_in_front": may_be_in_front and all(_agrees(function, assumption, paths, front, end) for end in _BEHIND),
     }
+
+
+def _least(function: Function, assumption: Any, known: list[int]) -> list[int]:
+    """The least sizes that the function takes, from the known ones on: a pad may refuse tensors without elements."""
+    sample = assumption.sample(0)
+
+    def takes(sizes: list[int]) -> bool:
+        shape = (*_OTHERS[: assumption.rank - 2], *sizes)
+        given = {name: of_shape(name, sample, shape) for name in sample.tensors()}
+        try:
+            function.results(leaves_of({**sample.values, **given}))
+        except Exception:  # It does not take them.
+            return False
+        return True
+
+    choices = ([max(known[0], lines), max(known[1], columns)] for lines in (0, 1) for columns in (0, 1))
+    return next(filter(takes, choices), known)
 
 
 def _reads(graph: dict[str, Any], place: int) -> bool:
