@@ -218,13 +218,16 @@ def _largest(node: ast.AST, held: dict[str, list[ast.AST]]) -> int:
 
 
 def _held_numbers(tree: ast.AST) -> dict[str, list[ast.AST]]:
-    """What variables, and arguments with defaults, hold that is computed of numbers and variables alone."""
+    """What variables, and arguments with defaults, hold that is computed of numbers and of such variables alone."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    pairs = [(name, node.value) for node in assigned for target in node.targets for name in _names(target)]
+    others = {name for name, value in pairs if not _is_number(value)}
     held: dict[str, list[ast.AST]] = {}
+    for name, value in pairs:
+        if _is_number(value) and not _names_in(value) & others:
+            held.setdefault(name, []).append(value)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _is_number(node.value):
-            for name in (name for target in node.targets for name in _names(target)):
-                held.setdefault(name, []).append(node.value)
-        elif isinstance(node, ast.arguments):
+        if isinstance(node, ast.arguments):
             by_position = [*node.posonlyargs, *node.args]
             arguments = [*by_position[len(by_position) - len(node.defaults) :], *node.kwonlyargs]
             for argument, default in zip(arguments, [*node.defaults, *node.kw_defaults], strict=True):

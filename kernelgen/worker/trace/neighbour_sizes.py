@@ -41,10 +41,12 @@ def shapes_of(function: Function, assumption: Any, paths: list[dict[str, Any]]) 
     are_alike = len(assumption.dtypes) == 1 or not broadcasts(function, assumption)
     may_be_in_front = are_alike and not takes_any and not reads_columns
     front = (*_OTHERS[: assumption.rank - 2], 7)
+    takes_no_others = _takes(function, assumption, (0,) * (assumption.rank - 2), [7, 5])
     return {
         "border": border,
         "least": least,
         "rank": None if takes_any else assumption.rank,
+        **({} if takes_no_others or assumption.rank == 2 else {"others": 1}),
         "least_rank": 1 if is_of_vectors else 2,
         "is_in_front": may_be_in_front and all(_agrees(function, assumption, paths, front, end) for end in _BEHIND),
     }
@@ -52,19 +54,20 @@ def shapes_of(function: Function, assumption: Any, paths: list[dict[str, Any]]) 
 
 def _least(function: Function, assumption: Any, known: list[int]) -> list[int]:
     """The least sizes that the function takes, from the known ones on: a pad may refuse tensors without elements."""
-    sample = assumption.sample(0)
-
-    def takes(sizes: list[int]) -> bool:
-        shape = (*_OTHERS[: assumption.rank - 2], *sizes)
-        given = {name: of_shape(name, sample, shape) for name in sample.tensors()}
-        try:
-            function.results(leaves_of({**sample.values, **given}))
-        except Exception:  # It does not take them.
-            return False
-        return True
-
     choices = ([max(known[0], lines), max(known[1], columns)] for lines in (0, 1) for columns in (0, 1))
-    return next(filter(takes, choices), known)
+    others = _OTHERS[: assumption.rank - 2]
+    return next((sizes for sizes in choices if _takes(function, assumption, others, sizes)), known)
+
+
+def _takes(function: Function, assumption: Any, others: tuple[int, ...], sizes: list[int]) -> bool:
+    """Whether the function takes tensors of these sizes of the last two dimensions, and of the others."""
+    sample = assumption.sample(0)
+    given = {name: of_shape(name, sample, (*others, *sizes)) for name in sample.tensors()}
+    try:
+        function.results(leaves_of({**sample.values, **given}))
+    except Exception:  # It does not take them.
+        return False
+    return True
 
 
 def _reads(graph: dict[str, Any], place: int) -> bool:

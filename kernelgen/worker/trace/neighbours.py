@@ -66,6 +66,8 @@ class NeighboursReader(PlacedExpressions):
             raise kind(in_words(node.target) + of, UNKNOWN_OPERATOR + is_apart)
         if name in ("copy", "copy_"):
             return self._copied(node, name)
+        if name in ("slice_scatter", "select_scatter"):
+            return self._noted(node, self._scattered(node, name))
         if name in _COPIES:
             source = node.args[0]
             is_same = source.meta["val"].shape == node.meta["val"].shape
@@ -129,6 +131,32 @@ class NeighboursReader(PlacedExpressions):
             if view is root or self.roots.get(view) is root:
                 self.known[view] = whole
         return whole
+
+    def _scattered(self, node: fx.Node, name: str) -> dict[str, Any]:
+        """A copy of a tensor of which a slice is other elements."""
+        target, source, dim, *bounds = node.args
+        if target not in self.windows:
+            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
+        windows, dim = list(self.windows[target]), self._dim(target, dim)
+        low, size = windows[dim].low, windows[dim].size
+        self.windows[node] = self.windows[target]
+        if name == "select_scatter":
+            index = bounds[0] % size
+            windows[dim] = Window(low + index, 1, is_dropped=True)
+            start, end = index, index + 1
+        else:
+            start, end, step = slice(*bounds).indices(size)
+            windows[dim] = Window(low + start, end - start)
+            if step != 1:
+                raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
+        self._note_least(dim, size, start, end)
+        known = self.known[source]
+        if source in self.windows:
+            known = self._moved(node, source, windows)
+        elif known["kind"] != "scalar":
+            raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
+        known = self._of_dtype(known, self.known[target]["dtype"])
+        return self._overwritten(node.meta["val"], target, windows, known)
 
     def _of_dtype(self, known: dict[str, Any], dtype: str) -> dict[str, Any]:
         """What is written to a tensor of this dtype."""

@@ -13,6 +13,9 @@ from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, NeighboursError, R
 
 # The farthest that a neighbour lies.
 _FARTHEST = 8
+# The operators that a kernel computes for each element: of what is computed of neighbours' neighbours, there are soon
+# thousands. And those of expressions at all places that come up while these are looked for.
+_MOST_OPERATORS, _MOST_EXPRESSIONS = 500, 50_000
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ class PlacedExpressions(Reader):
         self, computed: dict[str, Any], arguments: list[dict[str, Any]], known: dict[str, Any]
     ) -> dict[str, Any]:
         """A node as `computed`, of other arguments."""
+        if len(self.graph.nodes) > _MOST_EXPRESSIONS:
+            raise _too_many()
         self.graph.nodes.append({**computed, "arguments": arguments})
         return {**known, "node": len(self.graph.nodes) - 1}
 
@@ -255,6 +260,8 @@ class PlacedExpressions(Reader):
             places[index] = len(self.graph.nodes)
             arguments = [self._as_read(a, places) for a in nodes[index]["arguments"]]
             self.graph.nodes.append({**nodes[index], "arguments": arguments})
+        if len(self.graph.nodes) > _MOST_OPERATORS:
+            raise _too_many()
         self.graph.outputs = [out and self._as_read(out, places) for out in self.graph.outputs]
 
     def _as_read(self, argument: dict[str, Any], places: dict[int, int]) -> dict[str, Any]:
@@ -264,6 +271,12 @@ class PlacedExpressions(Reader):
             return argument
         lines, columns = [0, *argument["shift"]][-2:]
         return {**argument, "shift": [lines, columns], "wraps": bool(argument["wraps"])}
+
+
+def _too_many() -> NeighboursError:
+    return NeighboursError(
+        f"more than {_MOST_OPERATORS} operators on neighbours for each element", UNKNOWN_OPERATOR + 1
+    )
 
 
 def _in_order(nodes: Sequence[dict[str, Any]], needed: set[int]) -> list[int]:
