@@ -29,7 +29,20 @@ _LARGEST_BOUND = 4096
 # What reads neighbours, beside slices.
 _SHIFTING = {
     *(f"{kind}Pad{dims}d" for kind in ("Circular", "Constant", "Reflection", "Replication", "Zero") for dims in (1, 2)),
-    *("AvgPool1d", "AvgPool2d", "avg_pool1d", "avg_pool2d", "diff", "gradient", "pad", "roll", "select_scatter"),
+    *(
+        "AvgPool1d",
+        "AvgPool2d",
+        "avg_pool1d",
+        "avg_pool2d",
+        "diff",
+        "flip",
+        "fliplr",
+        "flipud",
+        "gradient",
+        "pad",
+        "roll",
+        "select_scatter",
+    ),
     "slice_scatter",
 }
 # What changes the order of dimensions.

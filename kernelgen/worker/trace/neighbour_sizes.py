@@ -74,7 +74,11 @@ def _reads(graph: dict[str, Any], place: int) -> bool:
     """Whether some neighbour lies along the dimension before the last (0), or the last (1)."""
     values = [*graph["outputs"], *(argument for node in graph["nodes"] for argument in node["arguments"])]
     return any(
-        value.get("shift", (0, 0))[place] or value.get("inside", (0,))[0] == place - 2 for value in values if value
+        value.get("shift", (0, 0))[place]
+        or value.get("flips", (False, False))[place]
+        or value.get("inside", (0,))[0] == place - 2
+        for value in values
+        if value
     )
 
 

@@ -22,15 +22,8 @@ from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, NeighboursError, R
 # The same elements at the same places.
 _COPIES = ("alias", "clone", "contiguous", "detach", "lift_fresh", "lift_fresh_copy", "expand", "view", "_unsafe_view")
 _SHIFTED = (
-    "slice",
-    "narrow",
-    "slice_backward",
-    "select",
-    "select_backward",
+    *("cat", "constant_pad_nd", "flip", "narrow", "roll", "select", "select_backward", "slice", "slice_backward"),
     "unsqueeze",
-    "constant_pad_nd",
-    "cat",
-    "roll",
 )
 # What shares its elements with its argument, so that what is written to one is written to the other.
 _VIEWS = ("alias", "detach", "narrow", "select", "slice", "unsqueeze", "view")
@@ -50,7 +43,7 @@ class NeighboursReader(PlacedExpressions):
         self.shapes[name_of(label)] = tuple(value.shape)
         self.windows[node] = tuple(Window(0, size) for size in value.shape)
         known = label | {"dtype": dtype_of_argument(value, label["kind"])}
-        return known | {"shift": [0] * self.rank, "wraps": []}
+        return known | {"shift": [0] * self.rank, "wraps": [], "flips": []}
 
     def _call(self, node: fx.Node) -> dict[str, Any]:
         name = _name(node)
@@ -338,13 +331,24 @@ class NeighboursReader(PlacedExpressions):
         self.windows[node] = self.windows[source]
         return known
 
+    def _flip(self, node: fx.Node) -> dict[str, Any]:
+        source, dims = node.args
+        known = self.known[source]
+        if source not in self.windows:
+            return known
+        self.windows[node] = self.windows[source]
+        for dim in (self._dim(source, dim) for dim in dims):
+            window = self.windows[source][dim]
+            known = self._flipped(node, known, dim, window.low + window.end - 1)
+        return known
+
     def _wrapped(self, node: fx.Node, leaf: dict[str, Any], dim: int, distance: int) -> dict[str, Any]:
         if "shift" not in leaf:
             if leaf.get("dim") == dim:
                 raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
             return leaf
         is_whole = self.shapes[name_of(leaf)][dim] == self.sample.shape[dim]
-        if not is_whole or (leaf["shift"][dim] and dim not in leaf["wraps"]):
+        if not is_whole or dim in leaf["flips"] or (leaf["shift"][dim] and dim not in leaf["wraps"]):
             raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
         shift = list(leaf["shift"])
         shift[dim] -= distance

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import Sample, constant, refuse_other_dtype
+from kernelgen.worker.trace.operators import in_words
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, NeighboursError, RefusedError
 
@@ -57,10 +58,28 @@ class PlacedExpressions(Reader):
 
         def moved(leaf: dict[str, Any]) -> dict[str, Any]:
             if "shift" in leaf:
-                return leaf | {"shift": [a + b for a, b in zip(leaf["shift"], by, strict=True)]}
+                along = [-b if dim in leaf["flips"] else b for dim, b in enumerate(by)]
+                return leaf | {"shift": [a + b for a, b in zip(leaf["shift"], along, strict=True)]}
             return leaf | {"bound": leaf["bound"] - by[leaf["dim"]]} if "bound" in leaf else leaf
 
         return self._changed(known, moved, {}) if any(by) else known
+
+    def _flipped(self, node: fx.Node, known: dict[str, Any], dim: int, ends: int) -> dict[str, Any]:
+        """An expression of places that are counted from the other end: of `ends` less each."""
+
+        def turned(leaf: dict[str, Any]) -> dict[str, Any]:
+            if leaf.get("dim") == dim:
+                return leaf | {"bound": ends - leaf["bound"] + 1, "is_before": not leaf.get("is_before", False)}
+            if "shift" not in leaf:
+                return leaf
+            if dim in leaf["wraps"]:
+                raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
+            shift, flips = list(leaf["shift"]), {*leaf["flips"]} ^ {dim}
+            by = ends - self.shapes[name_of(leaf)][dim] + 1
+            shift[dim] += by if dim in flips else -by
+            return leaf | {"shift": shift, "flips": sorted(flips)}
+
+        return self._changed(known, turned, {})
 
     def _changed(
         self, known: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]], done: dict[int, dict[str, Any]]
@@ -137,6 +156,9 @@ class PlacedExpressions(Reader):
         """A node, or what it is where it chooses by a bound that is known, or that is the tensor's own."""
         if computed["op"] == "where":
             condition, chosen, other = computed["arguments"]
+            if condition.get("is_before"):
+                condition = {key: value for key, value in condition.items() if key != "is_before"}
+                condition, chosen, other = computed["arguments"] = [condition, other, chosen]
             if "outside" in condition:
                 inside = {"inside": condition["outside"], "dtype": "bool", "kind": "element"}
                 condition, chosen, other = computed["arguments"] = [inside, other, chosen]
@@ -170,7 +192,7 @@ class PlacedExpressions(Reader):
             others = [a for a in node["arguments"] if a not in numbers]
             is_scaled = node["op"] in ("neg", "mul") or (node["op"] == "div" and numbers == node["arguments"][1:])
             return is_scaled and len(others) == 1 and self._is_0_outside(others[0], dim, distance)
-        if "shift" not in known or dim % self.rank in known["wraps"]:
+        if "shift" not in known or dim % self.rank in (*known["wraps"], *known["flips"]):
             return False
         shift, size = known["shift"][dim], self.shapes[name_of(known)][dim]
         return shift <= distance if distance < 0 else shift >= distance + size - self.domain[dim]
@@ -179,6 +201,8 @@ class PlacedExpressions(Reader):
         """Whether the other is the same argument at the same distance, but wraps around where there is no place so far
         away."""
         if "shift" not in chosen or "shift" not in other or name_of(chosen) != name_of(other) or chosen["wraps"]:
+            return False
+        if chosen["flips"] or other["flips"]:
             return False
         is_alone = [i for i, by in enumerate(chosen["shift"]) if by] == other["wraps"] == [dim % self.rank]
         return is_alone and chosen["shift"] == other["shift"] and chosen["shift"][dim] == distance
@@ -218,13 +242,18 @@ class PlacedExpressions(Reader):
             return leaf
         shift, wraps = list(leaf["shift"]), set(leaf["wraps"])
         for dim, size in enumerate(self.shapes[name_of(leaf)]):
-            if abs(shift[dim]) > size // 2:  # From the other end, as where cat puts first elements behind the last.
+            if (
+                abs(shift[dim]) > size // 2 and dim not in leaf["flips"]
+            ):  # From the other end, as where cat puts first elements behind the last.
                 shift[dim] -= math.copysign(size, shift[dim])
                 wraps.add(dim)
             shift[dim] = int(shift[dim])
             self._refuse_distance(dim, abs(shift[dim]))
+            if dim in leaf["flips"] and dim < self.rank - 2:
+                raise RefusedError("a flip of another dimension than the last two", UNKNOWN_OPERATOR)
         wraps = sorted(dim for dim in wraps if shift[dim])
-        if wraps and any(distance and dim not in wraps for dim, distance in enumerate(shift)):
+        is_mixed = leaf["flips"] or any(distance and dim not in wraps for dim, distance in enumerate(shift))
+        if wraps and is_mixed:
             raise NeighboursError("neighbours of which some wrap around and others do not", UNKNOWN_OPERATOR + 1)
         return leaf | {"shift": shift, "wraps": wraps}
 
@@ -270,7 +299,9 @@ class PlacedExpressions(Reader):
         if "shift" not in argument:
             return argument
         lines, columns = [0, *argument["shift"]][-2:]
-        return {**argument, "shift": [lines, columns], "wraps": bool(argument["wraps"])}
+        read = {**argument, "shift": [lines, columns], "wraps": bool(argument["wraps"])}
+        flips = read.pop("flips")
+        return read | ({"flips": [dim in flips for dim in (self.rank - 2, self.rank - 1)]} if flips else {})
 
 
 def _too_many() -> NeighboursError:
