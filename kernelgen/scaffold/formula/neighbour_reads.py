@@ -21,9 +21,10 @@ def names(graphs: Iterable[Mapping[str, Any]], cpp: Mapping[Any, str], taken: It
     """
     chosen: dict[Key, str] = {}
     reserved = {name + suffix for name in (*cpp.values(), *taken) for suffix in SUFFIXES}
-    for tensor, distances in sorted(_read(graphs), key=lambda read: (list(cpp).index(read[0]), any(read[1]), read[1])):
-        lines, columns, _, flips = distances
-        where = words(lines, columns, flips)
+    for tensor, distances in sorted(
+        _read(graphs), key=lambda read: (list(cpp).index(read[0]), bool(words(*read[1])), read[1])
+    ):
+        where = words(*distances)
         name = free_name("_".join([cpp[tensor].rstrip("_"), *where]), reserved) if where else cpp[tensor]
         reserved |= {name + suffix for suffix in SUFFIXES}
         chosen[tensor, distances] = name

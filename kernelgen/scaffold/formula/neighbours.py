@@ -31,7 +31,7 @@ def neighbour(dim: int, distance: int) -> str:
     return f"{abs(distance)}_{what}s_{'after' if distance > 0 else 'before'}"
 
 
-def words(lines: int, columns: int, flips: tuple[bool, bool]) -> list[str]:
+def words(lines: int, columns: int, wraps: bool, flips: tuple[bool, bool]) -> list[str]:
     """Those of the name of a neighbour; none of the element itself."""
     flipped = [f"flipped_{_DIMENSIONS[dim]}s" for dim, is_flipped in zip(_DIMENSIONS, flips, strict=True) if is_flipped]
     return flipped + [neighbour(dim, by) for dim, by in ((-2, lines), (-1, columns)) if by]

@@ -53,8 +53,9 @@ def shapes_of(function: Function, assumption: Any, paths: list[dict[str, Any]]) 
 
 
 def _least(function: Function, assumption: Any, known: list[int]) -> list[int]:
-    """The least sizes that the function takes, from the known ones on: a pad may refuse tensors without elements."""
-    choices = ([max(known[0], lines), max(known[1], columns)] for lines in (0, 1) for columns in (0, 1))
+    """The least sizes that the function takes, from the known ones on: an operator may refuse results, or tensors,
+    without elements."""
+    choices = ([known[0] + lines, known[1] + columns] for lines in (0, 1) for columns in (0, 1))
     others = _OTHERS[: assumption.rank - 2]
     return next((sizes for sizes in choices if _takes(function, assumption, others, sizes)), known)
 

@@ -339,7 +339,7 @@ class NeighboursReader(PlacedExpressions):
         self.windows[node] = self.windows[source]
         for dim in (self._dim(source, dim) for dim in dims):
             window = self.windows[source][dim]
-            known = self._flipped(node, known, dim, window.low + window.end - 1)
+            known = self._flipped(known, dim, window.low + window.end - 1)
         return known
 
     def _wrapped(self, node: fx.Node, leaf: dict[str, Any], dim: int, distance: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, fx
 
 from kernelgen.worker.trace.graph import Sample, constant, refuse_other_dtype
-from kernelgen.worker.trace.operators import in_words
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import UNKNOWN_OPERATOR, NeighboursError, RefusedError
 
@@ -64,7 +63,7 @@ class PlacedExpressions(Reader):
 
         return self._changed(known, moved, {}) if any(by) else known
 
-    def _flipped(self, node: fx.Node, known: dict[str, Any], dim: int, ends: int) -> dict[str, Any]:
+    def _flipped(self, known: dict[str, Any], dim: int, ends: int) -> dict[str, Any]:
         """An expression of places that are counted from the other end: of `ends` less each."""
 
         def turned(leaf: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +72,7 @@ class PlacedExpressions(Reader):
             if "shift" not in leaf:
                 return leaf
             if dim in leaf["wraps"]:
-                raise RefusedError(in_words(node.target), UNKNOWN_OPERATOR)
+                raise NeighboursError("a flip of elements that wrap around", UNKNOWN_OPERATOR + 1)
             shift, flips = list(leaf["shift"]), {*leaf["flips"]} ^ {dim}
             by = ends - self.shapes[name_of(leaf)][dim] + 1
             shift[dim] += by if dim in flips else -by
