@@ -1,10 +1,12 @@
-"""Graphs of functions that read the neighbours of an element: by shifted slices, by padding, by rolling.
+"""Graphs of functions that read the neighbours of an element: by shifted slices, by padding, by rolling, by flipping.
 
 Each tensor in between is an expression of a place, and a window of places: element i of a dimension is the expression
 at the place i + low. A slice moves the window, padding widens it, and chooses a number outside of what it was; where
-tensors of different windows meet, the expression of one is shifted. So all that is read are arguments, at a constant
-distance from the place: {"input": name, "shift": [lines, columns]}, which is 0 outside of the tensor; or of a dimension
-that `wraps` the element from the other end. {"inside": [dim, distance]} is whether there is a place so far away.
+tensors of different windows meet, the expression of one is shifted. A view has the expression of its whole, which a
+write changes for all views. So all that is read are arguments, at a constant distance from the place: {"input": name,
+"shift": [lines, columns]}, which is 0 outside of the tensor; or of a dimension that `wraps` the element from the other
+end; `flips` are the dimensions that are counted from the last element on. {"inside": [dim, distance]} is whether there
+is a place so far away.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,6 +2,7 @@
 and means of windows."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,7 +78,7 @@ def _average(rank: int, plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
             for dim, (place, count) in enumerate(zip(places, counts, strict=True)):
                 term = term.narrow(dim - rank, place, count)
             total = term if total is None else total + term
-        return total / (divisor_override or len(list(itertools.product(*map(range, sizes)))))
+        return total / (divisor_override or math.prod(sizes))
 
     return averaged
 
