@@ -64,6 +64,7 @@ BUILT = (
     "diffused",
     "fenced",
     "frame_changes",
+    "warped",
 )
 ROWS_BUILT = (
     "softmax",
@@ -137,6 +138,7 @@ FUZZED = (
     "diffused",
     "fenced",
     "frame_changes",
+    "warped",
     *ROWS_BUILT,
 )
 # A kernel for the emulated GPU takes ten seconds to compile, for its four dtypes.
@@ -148,7 +150,7 @@ EMULATED += (
     "causal_mask",
     "distance_bias",
     "edges",
-    "token_shift",
+    "warped",
     "wide_loss",
     "flags_and_counts",
     # Sums over the rows by warps that have parts of rows.

@@ -424,6 +424,14 @@ def causal_convolution(x: Tensor, newest: Tensor, middle: Tensor, oldest: Tensor
     return F.silu(newest * x + middle * padded[:, 1:-1] + oldest * padded[:, :-2])
 
 
+def warped(x: Tensor, mix: Tensor) -> Tensor:
+    """Elements that a pad repeats, a flip, and a part that is written to."""
+    padded = F.pad(x, (1, 1), mode="reflect")
+    mirrored = x.flip(-1).clone()
+    mirrored[..., :1] = 0.5
+    return mix * (padded[..., 2:] - padded[..., :-2]) + mirrored
+
+
 def edges(image: Tensor) -> Tensor:
     """Neighbours along two dimensions."""
     across = image[..., 1:-1, 2:] - image[..., 1:-1, :-2]

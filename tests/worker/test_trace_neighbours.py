@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 from kernelgen.scaffold.formula.entry import kernels  # noqa: E402
 from kernelgen.scaffold.schema.from_python import reference  # noqa: E402
+from kernelgen.worker.trace import placed_expressions  # noqa: E402
 from kernelgen.worker.trace.refusals import RefusedError  # noqa: E402
 from tests.worker.test_trace import POINTWISE, trace, trace_text  # noqa: E402
 
@@ -29,6 +30,19 @@ def traced(name: str) -> dict:
         ("return F.pad(x, (1, 1, 1, 1))[:, :, 2:, 1:-1] - x", [0, 0], [0, 0], 4),
         ("return torch.nn.ZeroPad2d((0, 0, 1, -1))(x) - x", [0, 0], [1, 0], None),
         ("return torch.gradient(x, dim=-1)[0]", [0, 0], [0, 2], None),
+        ("return F.pad(x, (2, 1), mode='reflect')[..., 3:] - x", [0, 0], [1, 3], 3),
+        ("return F.pad(x, (1, 1), mode='replicate').square()", [0, 2], [1, 1], 3),
+        ("return F.pad(x, (1, 1, 1, 1), mode='circular')[..., 2:, 1:-1] * x", [0, 0], [1, 1], 4),
+        ("return F.avg_pool1d(x, 3, 1, padding=1) - x", [0, 0], [1, 1], 3),
+        ("return F.avg_pool2d(x, (2, 3), 1)", [-1, -2], [2, 3], 4),
+        ("return x * x.flip(-1)", [0, 0], [0, 0], None),
+        ("return F.pad(x.flip(-2), (0, 0, 1, 0))[..., :-1, :].flip(-2) - x", [0, 0], [0, 0], None),
+        ("return torch.slice_scatter(x, 2 * x[..., 1:], -1, 0, -1)", [0, 0], [0, 1], None),
+        ("return torch.select_scatter(x, 2 * x[..., 1], -1, 0)", [0, 0], [0, 2], None),
+        ("y = x.clone(); y[..., 1:] -= 0.9 * x[..., :-1]; y[..., 0] = 0.5; return y", [0, 0], [0, 1], None),
+        ("y = torch.zeros_like(x); y[:, 1:] = x[:, :-1]; y[:, :1].add_(1); return y * x", [0, 0], [1, 0], 3),
+        ("y = x * 2; y[..., 1:].mul_(3); y[..., 1:-1].add_(x[..., :-2]); return y", [0, 0], [0, 2], None),
+        ("return torch.cat((x[..., 0].exp().unsqueeze(-1), x[..., 1:]), -1)", [0, 0], [0, 1], None),
     ],
 )
 def test_neighbours_are_read_at_a_distance(tmp_path, body, border, least, rank):
@@ -43,7 +57,8 @@ def test_neighbours_are_read_at_a_distance(tmp_path, body, border, least, rank):
         ("return x[..., 1:], x[..., :-2]", "results of several sizes, of neighbours of elements"),
         ("return x[..., 20:] - x[..., :-20]", "a neighbour farther away than 8"),
         ("return x[..., 2::2] - x[..., :-2:2]", "the operator aten.slice"),
-        ("return x * x.flip(-1)", "the operator aten.flip"),
+        ("return x * x.roll(1, -1).flip(-1)", "a flip of elements that wrap around"),
+        ("return F.max_pool1d(x, 3, 1, padding=1)", "the operator aten.max_pool2d_with_indices, which max_pool1d runs"),
         ("return torch.roll(F.pad(x, (1, 0))[..., :-1], 1, -1)", "the operator aten.constant_pad_nd"),
     ],
 )
@@ -51,6 +66,28 @@ def test_what_no_kernel_reads_is_named(tmp_path, body, reason):
     with pytest.raises(RefusedError) as refused:
         trace_text(tmp_path, body)
     assert str(refused.value) == reason or str(refused.value).startswith(f"{reason} ")
+
+
+def test_an_element_that_a_pad_repeats_has_the_gradients_of_all():
+    """The second from either end has that of the one beyond it, too."""
+    gradient = traced("warped")["backward"]["lines"]
+    assert any("has_previous_column" in line and "has_2_columns_before" in line for line in gradient)
+
+
+def test_a_gradient_of_too_many_operators_is_pytorchs(tmp_path, monkeypatch):
+    """As that of an SSIM, which reads neighbours of neighbours."""
+    monkeypatch.setattr(placed_expressions, "_MOST_OPERATORS", 4)
+    facts = trace_text(tmp_path, "return (x[..., 1:] - x[..., :-1]).square().tanh()", said={})
+    assert facts["assumption"]["composed"] == "more than 4 operators on neighbours for each element"
+
+
+def test_tensors_of_several_lengths_that_are_joined_are_for_the_reference(tmp_path):
+    text = "import torch\nfrom torch import Tensor\n\n\ndef f(a: Tensor, b: Tensor) -> Tensor:\n"
+    (tmp_path / "f.py").write_text(text + "    return torch.cat((a, b), 1).exp()\n")
+    signature = kernels(reference.read(tmp_path / "f.py", "f").schema.entry(), trace(tmp_path / "f.py", "f"))
+    signature = signature["traced"]["signature"]
+    assert signature["fallback"] == ["    if b.shape[1:2] != a.shape[1:2]:", "        return _function(a, b)"]
+    assert signature["lengths"] == ["b"]
 
 
 def test_a_gradient_reads_the_other_way():

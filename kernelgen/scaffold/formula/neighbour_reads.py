@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernelgen.scaffold.formula.lines import free_name
-from kernelgen.scaffold.formula.neighbours import Key, key, neighbour
+from kernelgen.scaffold.formula.neighbours import Key, key, words
 from kernelgen.scaffold.formula.parts import SUFFIXES
 
 
@@ -21,11 +21,11 @@ def names(graphs: Iterable[Mapping[str, Any]], cpp: Mapping[Any, str], taken: It
     """
     chosen: dict[Key, str] = {}
     reserved = {name + suffix for name in (*cpp.values(), *taken) for suffix in SUFFIXES}
-    for tensor, distances in sorted(_read(graphs), key=lambda read: (list(cpp).index(read[0]), any(read[1]), read[1])):
-        lines, columns, _ = distances
-        words = [neighbour(dim, by) for dim, by in ((-2, lines), (-1, columns)) if by]
-        name = "_".join([cpp[tensor].rstrip("_"), *words]) if words else cpp[tensor]
-        name = free_name(name, reserved) if words else name
+    for tensor, distances in sorted(
+        _read(graphs), key=lambda read: (list(cpp).index(read[0]), bool(words(*read[1])), read[1])
+    ):
+        where = words(*distances)
+        name = free_name("_".join([cpp[tensor].rstrip("_"), *where]), reserved) if where else cpp[tensor]
         reserved |= {name + suffix for suffix in SUFFIXES}
         chosen[tensor, distances] = name
     return chosen
@@ -45,10 +45,11 @@ def reads(
     """
     every = []
     for place, tensor in enumerate(tensors):
-        for (name, (lines, columns, wraps)), cpp in chosen.items():
+        for (name, (lines, columns, wraps, flips)), cpp in chosen.items():
             if name == tensor["name"]:
-                is_apart = lines or columns or name in is_smaller
+                is_apart = lines or columns or any(flips) or name in is_smaller
                 own = {"shift": [lines, columns], "wraps": wraps} if is_apart else {}
+                own |= {"flips": list(flips)} if any(flips) else {}
                 plain = {**tensor, "cpp": cpp, "at": place, "tensor": tensor["cpp"], "used": cpp in read}
                 every.append(plain | own)
     return every
@@ -63,7 +64,7 @@ def tensors_of(every: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for cpp, of_tensor in tensors.items():
         used = [read for read in of_tensor if read["used"]]
         operand = {**of_tensor[0], "cpp": cpp, "used": bool(used), "bounded": True}
-        for key_of_read in ("shift", "wraps", "needed_by"):
+        for key_of_read in ("shift", "wraps", "flips", "needed_by"):
             operand.pop(key_of_read, None)
         if used and all("needed_by" in read for read in used):
             operand["needed_by"] = list(dict.fromkeys(flag for read in used for flag in read["needed_by"]))

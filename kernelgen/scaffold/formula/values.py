@@ -16,7 +16,7 @@ from kernelgen.scaffold.schema.identifiers import identifiers
 
 # What the stamped sources call things: no argument can have such a name in C++.
 _SOURCES = """
-    rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
+    Reading rows elements place first left k i index part grid kernel blocks unroll vectors values stream context shape
     gradients type error row column columns tensors buffers count grain partial_rows launch forward backward math terms
     totals room of_totals compute compute_totals finish backward_totals has_next has_numbers part kLength address read
     write widen checks dtypes tuned selected Tuned Number Numbers Kernel Bounds Operand Elements Gradient Place Rows

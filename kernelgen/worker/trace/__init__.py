@@ -22,7 +22,7 @@ from kernelgen.worker.trace.cost import Budget, Cost
 from kernelgen.worker.trace.cut import Cut
 from kernelgen.worker.trace.domains import DomainSearch
 from kernelgen.worker.trace.dtypes import by_name, of_integers
-from kernelgen.worker.trace.flat import facts_of, of_operator, parts_of_results
+from kernelgen.worker.trace.flat import facts_of, longer_tensors, of_operator, parts_of_results
 from kernelgen.worker.trace.foreign_operators import unknown_operator
 from kernelgen.worker.trace.function import Function, load
 from kernelgen.worker.trace.graphs import graphs_of
@@ -390,6 +390,8 @@ def _with_its_shapes(assumption: Assumption, function: Function, calls: list[dic
         assumption = with_matrices(function, assumption)
     flat = facts_of(function, assumption) if assumption.flat_dim is not None else None
     facts = graphs_of(assumption, of_operator(function, assumption))
+    if assumption.recipe == "pointwise" and assumption.cuts is not None:
+        facts["assumption"]["longer"] = longer_tensors(function, assumption)
     forward = facts["paths"][0]["forward"]
     if flat:
         counts = parts_of_results(function, assumption, [Cut(**cut) for cut in forward["cuts"]])

@@ -76,10 +76,12 @@ class _Evaluation:
     def _neighbours(self, argument: dict[str, Any]) -> Tensor:
         """The elements at a distance from each place; 0 where there is none."""
         value = self._gradient(argument) if "grad" in argument else self._values[argument["input"]]
-        for dim, distance in zip((-2, -1), argument["shift"], strict=True):
+        flips = argument.get("flips", (False, False))
+        for dim, distance, is_flipped in zip((-2, -1), argument["shift"], flips, strict=True):
             if -dim > value.ndim:
                 continue
-            size, places = value.shape[dim], torch.arange(self.shape[dim]) + distance
+            size, places = value.shape[dim], torch.arange(self.shape[dim])
+            places = (size - 1 - places if is_flipped else places) + distance
             places = places % max(size, 1) if argument["wraps"] and distance else places
             is_there = ((places >= 0) & (places < size)).reshape(-1, *[1] * (-1 - dim))
             beyond = value.new_zeros([*value.shape[:dim], 1, *value.shape[value.ndim + dim + 1 :]])

@@ -101,6 +101,27 @@ def parts_of_results(function: Function, assumption: Any, cuts: Sequence[Cut]) -
     return counts
 
 
+def longer_tensors(function: Function, assumption: Any) -> list[str]:
+    """The tensors that may be longer than the first along the dimension that is cut, or that results are joined along:
+    kernels are for parts of one size."""
+    if assumption.exact:
+        return []
+    dim = -1 if assumption.flat_dim is None else assumption.flat_dim
+    least = dim + 1 if dim >= 0 else -dim
+    is_last = assumption.flat_dim is None
+    values = assumption.sample(0).values if is_last else _drawn(assumption, _part_shape(least, dim, _SEVERAL))
+    first, *others = assumption.kinds
+
+    def is_taken(name: str) -> bool:
+        try:
+            function.results({**values, name: torch.cat((values[name], values[name]), dim)})
+        except Exception:  # It does not take it.
+            return False
+        return assumption.cuts.get(name) == assumption.cuts.get(first)
+
+    return list(filter(is_taken, others))
+
+
 def _takes_longer(function: Function, assumption: Any, shape: list[int]) -> bool:
     """Whether the function takes more elements than it reads, where parts have this shape.
 

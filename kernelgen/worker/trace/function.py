@@ -27,7 +27,24 @@ _MOST_GROUPS = 1024
 # The largest place in a dimension that a function is called beyond.
 _LARGEST_BOUND = 4096
 # What reads neighbours, beside slices.
-_SHIFTING = {"ConstantPad1d", "ConstantPad2d", "ZeroPad1d", "ZeroPad2d", "diff", "gradient", "pad", "roll"}
+_SHIFTING = {
+    *(f"{kind}Pad{dims}d" for kind in ("Circular", "Constant", "Reflection", "Replication", "Zero") for dims in (1, 2)),
+    *(
+        "AvgPool1d",
+        "AvgPool2d",
+        "avg_pool1d",
+        "avg_pool2d",
+        "diff",
+        "flip",
+        "fliplr",
+        "flipud",
+        "gradient",
+        "pad",
+        "roll",
+        "select_scatter",
+    ),
+    "slice_scatter",
+}
 # What changes the order of dimensions.
 _PERMUTING = {"mT", "movedim", "permute", "swapaxes", "swapdims", "transpose"}
 # What gives a tensor dimensions of size 1.
@@ -214,13 +231,16 @@ def _largest(node: ast.AST, held: dict[str, list[ast.AST]]) -> int:
 
 
 def _held_numbers(tree: ast.AST) -> dict[str, list[ast.AST]]:
-    """What variables, and arguments with defaults, hold that is computed of numbers and variables alone."""
+    """What variables, and arguments with defaults, hold that is computed of numbers and of such variables alone."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    pairs = [(name, node.value) for node in assigned for target in node.targets for name in _names(target)]
+    others = {name for name, value in pairs if not _is_number(value)}
     held: dict[str, list[ast.AST]] = {}
+    for name, value in pairs:
+        if _is_number(value) and not _names_in(value) & others:
+            held.setdefault(name, []).append(value)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _is_number(node.value):
-            for name in (name for target in node.targets for name in _names(target)):
-                held.setdefault(name, []).append(node.value)
-        elif isinstance(node, ast.arguments):
+        if isinstance(node, ast.arguments):
             by_position = [*node.posonlyargs, *node.args]
             arguments = [*by_position[len(by_position) - len(node.defaults) :], *node.kwonlyargs]
             for argument, default in zip(arguments, [*node.defaults, *node.kw_defaults], strict=True):

@@ -20,8 +20,9 @@ A graph is plain data:
 - Where values depend on coordinates (coordinates.py): {"coordinate": -1} is the place of an element along the last
   dimension, -2 that along the one before.
 - Where neighbours are read (neighbours.py): an {"input": name} or a gradient has its `shift`, along the last two
-  dimensions, and whether it `wraps` around; {"inside": [dim, distance]} is whether there is such a place. `border` says
-  how much larger the results are than the arguments, and `least` which sizes these have at least.
+  dimensions, whether it `wraps` around, and maybe which of them it `flips`; {"inside": [dim, distance]} is whether
+  there is such a place. `border` says how much larger the results are than the arguments, and `least` which sizes these
+  have at least.
 - Where tensors are cut into parts (parts.py): an {"input": name} or a gradient that is cut has its `part`, and the
   `cut` of its tensor; `outputs` are the parts of all results, `cuts` says how each result is cut, and `part_names` how
   variables are called that hold a part of an input.

@@ -28,7 +28,7 @@ def shapes_of(function: Function, assumption: Any, paths: list[dict[str, Any]]) 
         RefusedError: the graphs are not the function for some of these.
     """
     graphs = [graph for path in paths for graph in (path["forward"], path["backward"]) if graph]
-    least = [max(graph["least"][i] for graph in graphs) for i in range(2)]
+    least = _least(function, assumption, [max(graph["least"][i] for graph in graphs) for i in range(2)])
     border = paths[0]["forward"]["border"]
     for lines, columns in itertools.product(_MORE, repeat=2):
         shape = (*_OTHERS[: assumption.rank - 2], least[0] + lines, least[1] + columns)
@@ -41,20 +41,45 @@ def shapes_of(function: Function, assumption: Any, paths: list[dict[str, Any]]) 
     are_alike = len(assumption.dtypes) == 1 or not broadcasts(function, assumption)
     may_be_in_front = are_alike and not takes_any and not reads_columns
     front = (*_OTHERS[: assumption.rank - 2], 7)
+    takes_no_others = _takes(function, assumption, (0,) * (assumption.rank - 2), [7, 5])
     return {
         "border": border,
         "least": least,
         "rank": None if takes_any else assumption.rank,
+        **({} if takes_no_others or assumption.rank == 2 else {"others": 1}),
         "least_rank": 1 if is_of_vectors else 2,
         "is_in_front": may_be_in_front and all(_agrees(function, assumption, paths, front, end) for end in _BEHIND),
     }
+
+
+def _least(function: Function, assumption: Any, known: list[int]) -> list[int]:
+    """The least sizes that the function takes, from the known ones on: an operator may refuse results, or tensors,
+    without elements."""
+    choices = ([known[0] + lines, known[1] + columns] for lines in (0, 1) for columns in (0, 1))
+    others = _OTHERS[: assumption.rank - 2]
+    return next((sizes for sizes in choices if _takes(function, assumption, others, sizes)), known)
+
+
+def _takes(function: Function, assumption: Any, others: tuple[int, ...], sizes: list[int]) -> bool:
+    """Whether the function takes tensors of these sizes of the last two dimensions, and of the others."""
+    sample = assumption.sample(0)
+    given = {name: of_shape(name, sample, (*others, *sizes)) for name in sample.tensors()}
+    try:
+        function.results(leaves_of({**sample.values, **given}))
+    except Exception:  # It does not take them.
+        return False
+    return True
 
 
 def _reads(graph: dict[str, Any], place: int) -> bool:
     """Whether some neighbour lies along the dimension before the last (0), or the last (1)."""
     values = [*graph["outputs"], *(argument for node in graph["nodes"] for argument in node["arguments"])]
     return any(
-        value.get("shift", (0, 0))[place] or value.get("inside", (0,))[0] == place - 2 for value in values if value
+        value.get("shift", (0, 0))[place]
+        or value.get("flips", (False, False))[place]
+        or value.get("inside", (0,))[0] == place - 2
+        for value in values
+        if value
     )
 
 

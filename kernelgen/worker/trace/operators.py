@@ -66,6 +66,14 @@ _SYNONYMS |= {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_s
 _MOST_OF_POINT = 4
 # Operators that are another one of vectors.
 _PRODUCTS = {"addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv"}
+# Operators that are read as they are where neighbours are read.
+_SHIFTS = tuple(
+    getattr(torch.ops.aten, name).default
+    for name in (
+        *("cat", "constant_pad_nd", "roll", "select_backward", "select_scatter", "slice_backward", "slice_scatter"),
+        *("stack", "unsqueeze"),
+    )
+)
 # Operators that are understood under some assumptions: of coordinates, of places.
 _OF_ASSUMPTIONS = {"arange", "constant_pad_nd", "eye", "index", "index_select", "iota", "tril", "triu"}
 
@@ -170,10 +178,10 @@ _OWN = {
 _OF_POINTS = {torch.ops.aten.bmm.default: _product_of_points, torch.ops.aten.mm.default: _product_of_points}
 
 
-def decompositions_but_rolls() -> dict[Any, Any]:
-    """The same without that of roll, which reads elements by an index."""
+def decompositions_of_neighbours() -> dict[Any, Any]:
+    """The same without those of operators that read or write neighbours of elements."""
     every = decompositions().items()
-    return {operator: decomposition for operator, decomposition in every if operator is not torch.ops.aten.roll.default}
+    return {operator: decomposition for operator, decomposition in every if operator not in _SHIFTS}
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Traces a function, or its gradient, to a graph."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from kernelgen.worker.trace.function import Function
 from kernelgen.worker.trace.gradients import differentiable_by_rows
 from kernelgen.worker.trace.graph import Graph, Sample, has_gradient, is_differentiable
 from kernelgen.worker.trace.neighbours import NeighboursReader
-from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves, decompositions_but_rolls
+from kernelgen.worker.trace.operators import decompositions, decompositions_but_moves, decompositions_of_neighbours
+from kernelgen.worker.trace.pads import in_slices
 from kernelgen.worker.trace.parts import PartsReader
 from kernelgen.worker.trace.reader import Reader
 from kernelgen.worker.trace.refusals import (
@@ -75,7 +77,8 @@ class _Calls:
         tensors = dict(zip(self._sample.tensors(), values, strict=True))
         scalars = {name: value for name, value in self._sample.values.items() if name not in tensors}
         lines = self._function.checked_lines
-        with differentiable_by_rows(), Answered(lines, self._answers):
+        by_slices = in_slices() if self._sample.neighbours else nullcontext()
+        with differentiable_by_rows(), by_slices, Answered(lines, self._answers):
             given = tensors | {name: self.numbers.scalar(name, value) for name, value in scalars.items()}
             outputs = self._function.results({name: given[name] for name in self._sample.values})
         for output in outputs:
@@ -112,7 +115,7 @@ def _traced(
             names[proxy.proxy.node.name] = name
 
     table = decompositions() if sample.cuts is None else decompositions_but_moves()
-    table = decompositions_but_rolls() if sample.neighbours else table
+    table = decompositions_of_neighbours() if sample.neighbours else table
     function.on_name = note
     try:
         return _make_fx(call, table)(*values).graph, names

@@ -31,6 +31,7 @@ def plane_cases(
     least: tuple[int, int] = (0, 0),
     vectors: bool = False,
     in_front: bool = False,
+    fewest: int = 0,
 ) -> tuple[tuple[Shape, ...], ...]:
     """A shape for each of so many tensors of two or more dimensions, the last two of one size where they are `square`;
     then each but the first broadcast in every way, unless `alike`.
@@ -40,11 +41,12 @@ def plane_cases(
         least: the least sizes of the last two dimensions.
         vectors: whether tensors may have one dimension.
         in_front: whether the last dimension stands for any that are behind the one before it.
+        fewest: the least size of the other dimensions.
     """
     shapes = ((2, 4, 33), (3, 6, 20), (1, 17), (17, 1), (1, 1), (0, 5), (5, 0), (2, 5, 1, 3), (101, 1001))
     if square:
         shapes = ((2, 20, 20), (3, 33, 33), (1, 1), (0, 0), (2, 3, 64, 64), (101, 101))
-    shapes += ((0, 40, 33),) if min(least) > 0 else ()
+    shapes += ((0, 40, 33),) if min(least) > 0 and not fewest else ()
     shapes += ((33,), (1, 2)) if vectors else ()
     shapes = [shape for shape in shapes if (0, *shape)[-2] >= least[0] and shape[-1] >= least[1]]
     cases = [(shape if rank is None else _of_rank(shape, rank),) * count for shape in shapes]

@@ -7,13 +7,14 @@ from typing import Any
 
 from kernelgen.scaffold.formula.views.flat import FlatDimension
 from kernelgen.scaffold.formula.views.groups import Groups
+from kernelgen.scaffold.formula.views.lengths import Lengths
 from kernelgen.scaffold.formula.views.matrices import Matrices
 from kernelgen.scaffold.formula.views.neighbours import Neighbours
 from kernelgen.scaffold.formula.views.orders import DimensionOrders
 from kernelgen.scaffold.formula.views.view import View
 
 # In the order in which arguments of the operator become those of the function.
-_KINDS = (Neighbours, DimensionOrders, Matrices, FlatDimension, Groups)
+_KINDS = (Neighbours, Lengths, DimensionOrders, Matrices, FlatDimension, Groups)
 
 
 def views_of(schema: Mapping[str, Any], traced: Mapping[str, Any]) -> list[View]:

@@ -143,9 +143,9 @@ constexpr int distance_in_vectors(int columns) {
 }
 
 // Starts the loads of an access: predicates, not branches, so that those of several operands are in flight at once.
-template <int N, bool kAligned, bool kNumbers, typename T, int kLines, int kColumns, bool kWraps>
+template <int N, bool kAligned, bool kNumbers, typename T, int kLines, int kColumns, Reading kReading>
 __device__ LoadedAccess<N, T> start_read(
-    const Neighbour<T, kLines, kColumns, kWraps>& tensor,
+    const Neighbour<T, kLines, kColumns, kReading>& tensor,
     const TiledElements<kAligned, kNumbers>& elements,
     const TilePlace& place) {
   const int row = tensor.line(place.row.places[0]), line = line_of(tensor, place, row);
@@ -155,14 +155,14 @@ __device__ LoadedAccess<N, T> start_read(
   if constexpr (kAligned) {
     constexpr int kBy = distance_in_vectors<N>(kColumns);
     const T* const from = tensor.data + line;
-    const int first = tensor.column(place.column - kBy);
+    const int first = tensor.template first_column<N>(place.column, kBy);
     loaded.first = load_evict_last<N>(from + first, 0, is_needed && !is_number && tensor.has_column(first));
     if constexpr (kBy > 0) {
-      const int second = tensor.column(place.column + N - kBy);
+      const int second = tensor.template first_column<N>(place.column, kBy - N);
       loaded.second = load_evict_last<N>(from + second, 0, is_needed && !is_number && tensor.has_column(second));
     }
   } else {
-    const UnalignedAccess<N, T> access(tensor, line + tensor.column(place.column));
+    const UnalignedAccess<N, T> access(tensor, line + tensor.template first_column<N>(place.column));
     loaded.first = access.load(0, is_needed && !is_number);
     loaded.second = access.load(1, is_needed && !is_number && access.by > 0);
   }
@@ -171,10 +171,10 @@ __device__ LoadedAccess<N, T> start_read(
 }
 
 // The elements of an access: zeros where the tensor has none.
-template <int N, bool kAligned, bool kNumbers, typename T, int kLines, int kColumns, bool kWraps>
+template <int N, bool kAligned, bool kNumbers, typename T, int kLines, int kColumns, Reading kReading>
 __device__ Vector<T, N> finish_read(
     const LoadedAccess<N, T>& loaded,
-    const Neighbour<T, kLines, kColumns, kWraps>& tensor,
+    const Neighbour<T, kLines, kColumns, kReading>& tensor,
     const TiledElements<kAligned, kNumbers>& elements,
     const TilePlace& place) {
   const bool is_number = kNumbers && tensor.step == 0;
@@ -182,21 +182,25 @@ __device__ Vector<T, N> finish_read(
     constexpr int kBy = distance_in_vectors<N>(kColumns);
     Vector<T, N> first = loaded.first, second = loaded.second;
     if (is_number) {
-      first = repeated<N>(tensor.has_column(tensor.column(place.column - kBy)) ? loaded.number : T());
-      second = repeated<N>(tensor.has_column(tensor.column(place.column + N - kBy)) ? loaded.number : T());
+      const int first_column = tensor.template first_column<N>(place.column, kBy);
+      const int second_column = tensor.template first_column<N>(place.column, kBy - N);
+      first = repeated<N>(tensor.has_column(first_column) ? loaded.number : T());
+      second = repeated<N>(tensor.has_column(second_column) ? loaded.number : T());
     }
-    return kBy ? shifted(first, second, kBy) : first;
+    const Vector<T, N> values = kBy ? shifted(first, second, kBy) : first;
+    return tensor.kFlipsColumns ? reversed(values) : values;
   }
   const int row = tensor.line(place.row.places[0]), line = line_of(tensor, place, row);
-  const int column = tensor.column(place.column);
+  const int column = tensor.template first_column<N>(place.column);
   const UnalignedAccess<N, T> access(tensor, line + column);
   Vector<T, N> values = shifted(loaded.first, loaded.second, access.by);
+  if constexpr (tensor.kFlipsColumns) values = reversed(values);
   if (is_number) values = repeated<N>(loaded.number);
   const bool is_loaded = is_number || access.is_inside;
   if (is_loaded && column >= 0 && column + N <= tensor.columns) return values;
   // At an end of the line.
   const bool is_needed = tensor.data && place.has_line && tensor.has_line(row);
-  if (is_needed && !is_number && (kWraps || !is_loaded)) {
+  if (is_needed && !is_number && (tensor.kWraps || !is_loaded)) {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
       const int other = tensor.column(place.column + k);
@@ -212,9 +216,9 @@ __device__ Vector<T, N> finish_read(
 }
 
 // Where accesses are single elements there is nothing to shift: zeros where the tensor has none, and past the last one.
-template <int N, typename Elements, typename Place, typename T, int kLines, int kColumns, bool kWraps>
+template <int N, typename Elements, typename Place, typename T, int kLines, int kColumns, Reading kReading>
 __device__ Vector<T, N> start_read(
-    const Neighbour<T, kLines, kColumns, kWraps>& tensor, const Elements& elements, const Place& place) {
+    const Neighbour<T, kLines, kColumns, kReading>& tensor, const Elements& elements, const Place& place) {
   static_assert(N == 1);
   const int64_t line = tensor.line(place.row.places[0]), column = tensor.column(place.column);
   const T* const from = address(static_cast<const Operand<T>&>(tensor), elements, place) +

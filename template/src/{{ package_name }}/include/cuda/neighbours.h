@@ -5,18 +5,31 @@
 
 #include "operand.h"
 
+// What is at the ends: nothing, or the other end; or lines, columns or both are counted from the last one on.
+enum class Reading { kPlain, kWraps, kFlipsLines, kFlipsColumns, kFlipsBoth };
+
 // An operand that is read kLines lines and kColumns columns away from each place: 0 where the tensor has no element
-// there; with kWraps, the last line or column is followed by the first.
-template <typename T, int kLines, int kColumns, bool kWraps>
+// there.
+template <typename T, int kLines, int kColumns, Reading kReading>
 struct Neighbour : BoundedOperand<T> {
+  static constexpr bool kWraps = kReading == Reading::kWraps;
+  static constexpr bool kFlipsLines = kReading == Reading::kFlipsLines || kReading == Reading::kFlipsBoth;
+  static constexpr bool kFlipsColumns = kReading == Reading::kFlipsColumns || kReading == Reading::kFlipsBoth;
+
   // What is read at a line, or a column; the tensor may have none there. In 32 bits where those number its elements.
   template <typename Index>
   OPERAND_FUNCTION Index line(Index place) const {
-    return moved<kLines>(place, static_cast<Index>(this->lines));
+    return moved<kLines, kFlipsLines>(place, static_cast<Index>(this->lines));
   }
   template <typename Index>
   OPERAND_FUNCTION Index column(Index place) const {
-    return moved<kColumns>(place, static_cast<Index>(this->columns));
+    return moved<kColumns, kFlipsColumns>(place, static_cast<Index>(this->columns));
+  }
+  // The first in memory of those that are read at N columns from `place` on, where these lie side by side; `by` columns
+  // before it.
+  template <int N, typename Index>
+  OPERAND_FUNCTION Index first_column(Index place, int by = 0) const {
+    return kFlipsColumns ? column(place + N - 1 + by) : column(place - by);
   }
 
   template <typename Index>
@@ -29,8 +42,9 @@ struct Neighbour : BoundedOperand<T> {
   }
 
  private:
-  template <int kDistance, typename Index>
+  template <int kDistance, bool kFlips, typename Index>
   OPERAND_FUNCTION static Index moved(Index place, Index size) {
+    if constexpr (kFlips) return size - 1 - place + kDistance;
     Index other = place + kDistance;
     if constexpr (kWraps && kDistance != 0) {
       if (other >= size) other -= size;
@@ -45,7 +59,7 @@ struct Neighbour : BoundedOperand<T> {
   }
 };
 
-template <int kLines, int kColumns, bool kWraps = false, typename T>
-OPERAND_FUNCTION Neighbour<T, kLines, kColumns, kWraps> neighbour(const BoundedOperand<T>& operand) {
+template <int kLines, int kColumns, Reading kReading = Reading::kPlain, typename T>
+OPERAND_FUNCTION Neighbour<T, kLines, kColumns, kReading> neighbour(const BoundedOperand<T>& operand) {
   return {operand};
 }

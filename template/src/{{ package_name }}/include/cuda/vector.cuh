@@ -84,6 +84,15 @@ __device__ Vector<T, N> repeated(T value) {
   return result;
 }
 
+// The elements in the other order.
+template <typename T, int N>
+__device__ __forceinline__ Vector<T, N> reversed(const Vector<T, N>& values) {
+  Vector<T, N> result;
+#pragma unroll
+  for (int k = 0; k < N; ++k) result[k] = values[N - 1 - k];
+  return result;
+}
+
 // Elements `by` to `by + N - 1` of two vectors in a row; 0 <= by < N.
 template <typename T, int N>
 __device__ __forceinline__ Vector<T, N> shifted(const Vector<T, N>& first, const Vector<T, N>& second, int by) {

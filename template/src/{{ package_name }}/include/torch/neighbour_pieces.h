@@ -6,10 +6,10 @@
 #include "pieces.h"
 
 // Elements of a row, from `first` on, as numbers: 0 where the tensor has none.
-template <typename T, int kLines, int kColumns, bool kWraps>
+template <typename T, int kLines, int kColumns, Reading kReading>
 const typename Numbers<T>::Number* load(
     Numbers<T>& buffer,
-    const Neighbour<T, kLines, kColumns, kWraps>& tensor,
+    const Neighbour<T, kLines, kColumns, kReading>& tensor,
     const RowIndex& index,
     int64_t first,
     int64_t count) {
@@ -20,6 +20,9 @@ const typename Numbers<T>::Number* load(
   const int64_t begin = tensor.column(first), last = tensor.column(first + count - 1);
   if (begin >= 0 && last < tensor.columns && last - begin == count - 1) {
     return buffer.load(row + begin * tensor.step, tensor.step, count);
+  }
+  if (last >= 0 && begin < tensor.columns && begin - last == count - 1) {
+    return buffer.load(row + begin * tensor.step, -tensor.step, count);
   }
   return buffer.load_each(count, [&](int64_t i) {
     const int64_t column = tensor.column(first + i);
