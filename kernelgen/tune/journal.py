@@ -9,7 +9,6 @@ from pathlib import Path
 from kernelgen.tune.errors import TuningError
 from kernelgen.tune.request import TuningRequest
 
-
 _JOURNAL, _LOCK = "trials.log", "tuning"
 
 
