@@ -28,6 +28,13 @@ def test_an_unknown_file_where_the_template_adds_one_is_refused_by_name(project,
     assert tree(project) == before
 
 
+def test_without_git_nothing_is_said_of_the_repository(project, run, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    refused = run("update")
+    assert refused.code == 1
+    assert refused.err.startswith("kernelgen: git is not on PATH; install it")
+
+
 def test_a_merge_under_way_is_ended_first(project, source, run):
     git(project, "checkout", "-q", "-b", "side")
     (project / "side.txt").write_text(MINE)

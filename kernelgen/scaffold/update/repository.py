@@ -48,6 +48,8 @@ def examine(root: Path) -> Repository:
     """
     try:
         top = Path(git.text(root, "rev-parse", "--show-toplevel"))
+    except git.NoGitError:
+        raise
     except git.GitError as error:
         if "not a git repository (or any" in str(error):
             raise KernelgenError(_needs_commit(root)) from error
