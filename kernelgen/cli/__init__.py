@@ -51,6 +51,13 @@ _BUG = 70
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code: 0 done, 1 error, 2 usage, 3 conflicts, 70 a bug, 128 + signal."""
+    try:
+        return _main(arguments)
+    finally:
+        _leave_output()
+
+
+def _main(arguments: list[str] | None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     _open_closed_streams()
     if os.path.expanduser("~") == "~":
@@ -62,12 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "backslashreplace")
     try:
         with interruptible() as signals:
-            code = _dispatch(arguments)
+            code = _run(arguments)
             sys.stdout.flush()
         # A verb that ends in good order says that it was interrupted, and not by what.
         return 128 + signals[-1] if signals and code == 130 else code
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 0
     except KernelgenError as error:
         is_verdict = error.is_verdict or error.exit_code != KernelgenError.exit_code
         code = error.exit_code if is_verdict else _without_verdict(arguments)
@@ -75,8 +80,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as stop:
         return _fail("Interrupted.", 128 + getattr(stop, "number", 2), arguments)
     except BrokenPipeError:
-        # The reader has closed the pipe; Python would complain of it once more while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _without_verdict(arguments)
     except OSError as error:
         return _fail(_of_machine(error), _without_verdict(arguments), arguments)
@@ -97,6 +100,16 @@ def _open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+
+
+def _leave_output() -> None:
+    """Gives up what a stream did not take: Python would write it once more when it ends, and exit with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _without_verdict(arguments: list[str]) -> int:
@@ -122,6 +135,14 @@ def _of_machine(error: OSError) -> str:
         return f"{what}; the output is incomplete."
     cure = caches.cure(error.filename) if isinstance(error.filename, str | bytes) else ""
     return f"{what}: {error.filename}; {cure or 'nothing was changed'}."
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        return _dispatch(arguments)
+    except SystemExit as stop:
+        # `--help` ends so.
+        return stop.code if isinstance(stop.code, int) else 0
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -158,10 +179,11 @@ def _help() -> str:
 
 
 def _fail(message: str, code: int, arguments: list[str], details: Mapping[str, Any] = MappingProxyType({})) -> int:
-    # Where standard output or error is what failed, the exit code alone can say so.
-    with suppress(OSError):
-        if "--json" in arguments:
+    if "--json" in arguments:
+        with suppress(OSError):
             print(json.dumps({"error": message, "exit_code": code, **details}), flush=True)
-        else:
-            print(f"kernelgen: {message}", file=sys.stderr)
+            return code
+    # Where standard error is what failed, the exit code alone can say so.
+    with suppress(OSError):
+        print(f"kernelgen: {message}", file=sys.stderr)
     return code

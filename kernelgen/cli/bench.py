@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelgen.cli import lab
+from kernelgen.cli.output import note
 from kernelgen.cli.parser import LARGEST_SEED, Parser, real, whole
 from kernelgen.errors import LabError
 
@@ -33,7 +34,9 @@ def run(arguments: list[str]) -> int:
     try:
         written = measured.save(options.out, selection.root if options.save_baseline else None)
     except OSError as error:
-        raise _unwritable(error.filename or options.out or selection.root, error) from error
+        # The results are printed: with --json, an error there would be a second object.
+        note(str(_unwritable(error.filename or options.out or selection.root, error)))
+        return LabError.exit_code
     if not options.json:
         print("".join(f"written: {path}\n" for path in written), end="")
     if not measured.finished:

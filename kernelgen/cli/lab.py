@@ -56,13 +56,31 @@ def find_for_device(options: argparse.Namespace) -> "Selection":
 
     Raises:
         NoGpuError: they are to run on a GPU, and there is none.
+        KernelgenError: a revision that the options name cannot be read.
     """
     from kernelgen.toolchain import current
 
     selection = find(options)
+    _require_revisions(selection, options)
     if options.device == "cuda":
         current.require_gpu(selection.python)
     return selection
+
+
+def _require_revisions(selection: "Selection", options: argparse.Namespace) -> None:
+    """Refuses revisions that there are not before anything is built.
+
+    Raises:
+        KernelgenError: as `revision.find`.
+    """
+    from kernelgen.lab.trust import WORKING_TREE
+    from kernelgen.toolchain import revision
+
+    for name in ("against", "trust"):
+        value = getattr(options, name, None)
+        # `profile --against` takes a file, too.
+        if value not in (None, WORKING_TREE) and not value.endswith(".json"):
+            revision.find(selection.root, value)
 
 
 def bring_up_to_date(selection: "Selection", options: argparse.Namespace) -> None:

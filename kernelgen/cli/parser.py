@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kernelgen.errors import UsageError
 
@@ -39,6 +39,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}. See `{self.prog} --help`.")
+
+    def print_help(self, file: Any = None) -> None:
+        # argparse's own says nothing of a disk that is full.
+        print(self.format_help(), end="", file=file)
 
     def add_project(self) -> None:
         text = "the project, or a folder inside it (default: the current folder)"

@@ -3,11 +3,16 @@
 import argparse
 import json
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelgen.cli import lab
+from kernelgen.cli.output import note
 from kernelgen.cli.parser import LARGEST_SEED, Parser, real, whole
+from kernelgen.errors import LabError
 
 if TYPE_CHECKING:
     from kernelgen.lab.ncu.profiler import Profile
@@ -27,22 +32,45 @@ def run(arguments: list[str]) -> int:
     from kernelgen.lab.ncu.profiler import profile_op
 
     selection = lab.find_for_device(options)
-    lab.bring_up_to_date(selection, options)
-    names = ("device", "case", "dtype", "backward", "tf32", "seed")
-    folder = options.out or selection.root / "build" / "profiles"
-    profiled = profile_op(
-        selection,
-        {name: getattr(options, name) for name in names},
-        folder,
-        against=options.against,
-        limit_s=options.limit,
-        tell=_tell,
-    )
+    with _folder(options.out, selection.root) as folder:
+        lab.bring_up_to_date(selection, options)
+        names = ("device", "case", "dtype", "backward", "tf32", "seed")
+        profiled = profile_op(
+            selection,
+            {name: getattr(options, name) for name in names},
+            folder,
+            against=options.against,
+            limit_s=options.limit,
+            tell=_tell,
+        )
     if options.json:
         print(json.dumps(profiled.as_dict()))
     else:
-        print("\n".join(_text(profiled.profile, profiled.before, profiled.written)))
+        written = [path for path in profiled.written if path.exists()]
+        print("\n".join(_text(profiled.profile, profiled.before, written)))
     return 0
+
+
+@contextmanager
+def _folder(out: Path | None, root: Path) -> Iterator[Path]:
+    """Where the profile is kept; a folder that goes, and a note, if the project cannot be written.
+
+    Raises:
+        LabError: the folder that was asked for cannot be written.
+    """
+    from kernelgen.files import require_writable
+
+    folder = out or root / "build" / "profiles"
+    try:
+        require_writable(folder / "profile")
+    except OSError as error:
+        if out:
+            raise LabError(f"{out} cannot be written: {error.strerror}; name another folder with --out.") from error
+        note(f"{folder} cannot be written ({error.strerror}): the profile is shown and not kept; see --out")
+        with tempfile.TemporaryDirectory() as scratch:
+            yield Path(scratch)
+    else:
+        yield folder
 
 
 def _tell(text: str) -> None:

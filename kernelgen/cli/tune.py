@@ -38,9 +38,6 @@ def run(arguments: list[str]) -> int:
         raise
     except KernelgenError as error:
         raise TuningError(str(error), error.details) from error
-    except KeyboardInterrupt:
-        note("the trials that were done are kept; go on with --resume")
-        raise
 
 
 @contextmanager
@@ -68,7 +65,11 @@ def _tune(request: "TuningRequest", options: argparse.Namespace) -> int:
         task = read_task(request)
         if options.dry_run:
             return _dry_run(request, task, reporter, options)
-        result = tuning.tune(request, task, reporter)
+        try:
+            result = tuning.tune(request, task, reporter)
+        except KeyboardInterrupt:
+            note(tuning.what_is_kept(request, task))
+            raise
     return _finish(request, result, options)
 
 

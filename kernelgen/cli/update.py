@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,16 +91,18 @@ def _some(items: list[str]) -> str:
 
 
 def _conflicts(update: "Update", root: Path, dry_run: bool) -> str:
+    from kernelgen.scaffold.update.unfinished import from_here
+
     lines = [f"  {_typed(root, path)}: {what}" for path, what in sorted(update.conflicts.items())]
     if dry_run:
         return "\n".join(["These files would be in conflict:", *lines])
-    files = shlex.join(_typed(root, path) for path in sorted(update.conflicts))
+    step, files = from_here(root, sorted(update.conflicts))
     return "\n".join(
         [
             "These files are in conflict:",
             *lines,
-            f"Next: choose between the marked lines, git add {files} (or git rm), then kernelgen update --continue; "
-            "kernelgen update --abort undoes the update.",
+            f"Next: choose between the marked lines, {step}git add {files} (or git rm), then kernelgen update "
+            "--continue; kernelgen update --abort undoes the update.",
             *([f"Only, git's index could not be marked: {update.unmarked}"] if update.unmarked else []),
         ]
     )

@@ -28,6 +28,10 @@ class GitError(KernelgenError):
     """git is not installed, or failed."""
 
 
+class NoGitError(GitError):
+    """git is not installed."""
+
+
 def git(folder: Path, *arguments: str, stdin: bytes | None = None, neutral: bool = False) -> bytes:
     """The output of `git -C folder arguments…`, without the user's hooks; if `neutral`, without any settings of theirs.
 
@@ -62,7 +66,7 @@ def run(
     try:
         return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=False)
     except FileNotFoundError as error:
-        raise GitError("git is not on PATH; install it, as with `apt-get install git`.") from error
+        raise NoGitError("git is not on PATH; install it, as with `apt-get install git`.") from error
 
 
 def text(folder: Path, *arguments: str) -> str:

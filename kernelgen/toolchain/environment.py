@@ -2,10 +2,15 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kernelgen.toolchain.facts import Facts
+
+
+def leaves_cuda_out(environment: Mapping[str, str]) -> bool:
+    """Whether USE_CUDA says so, in any of the words that a project's build takes for no."""
+    return environment.get("USE_CUDA", "").lower() in ("0", "off", "no", "false")
 
 
 def variables(facts: Facts, note: Callable[[str], None]) -> dict[str, str]:

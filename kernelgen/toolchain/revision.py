@@ -18,6 +18,27 @@ _AS_COMMITTED = ("--no-replace-objects",)
 _LINK, _EXECUTABLE, _AT_ONCE = b"120000", b"100755", 500
 
 
+def find(root: Path, revision: str) -> tuple[Path, str, str]:
+    """Where the repository of the project at `root` lies, where the project lies in it, and the commit of a revision.
+
+    Raises:
+        KernelgenError: the project is not in a git repository, or there is no such revision.
+    """
+    try:
+        prefix = text(root, "rev-parse", "--show-prefix")
+        top = Path(text(root, "rev-parse", "--show-toplevel"))
+    except GitError as error:
+        cure = "; `git init` and commit first" if "not a git repository" in str(error) else ""
+        raise KernelgenError(f"No other revision of {root} can be read from git{cure}: {error}") from None
+    try:
+        verify = "rev-parse", "--verify", "--quiet", "--end-of-options"
+        return top, prefix, text(root, *_AS_COMMITTED, *verify, f"{revision}^{{commit}}")
+    except GitError:
+        raise KernelgenError(
+            f"There is no revision {revision!r} in the repository of {root}; `git log --oneline` lists those there are."
+        ) from None
+
+
 @contextmanager
 def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
     """The project at `root` as of a revision, in a folder that is removed when the block ends; and its commit.
@@ -28,21 +49,9 @@ def checked_out(root: Path, revision: str) -> Iterator[tuple[Path, str]]:
     killed.
 
     Raises:
-        KernelgenError: the project is not in a git repository, or there is no such revision, or no project in it.
+        KernelgenError: as `find`, or there is no project in that revision.
     """
-    try:
-        prefix = text(root, "rev-parse", "--show-prefix")
-        top = Path(text(root, "rev-parse", "--show-toplevel"))
-    except GitError as error:
-        cure = "; `git init` and commit first" if "not a git repository" in str(error) else ""
-        raise KernelgenError(f"No other revision of {root} can be read from git{cure}: {error}") from None
-    try:
-        verify = "rev-parse", "--verify", "--quiet", "--end-of-options"
-        commit = text(root, *_AS_COMMITTED, *verify, f"{revision}^{{commit}}")
-    except GitError:
-        raise KernelgenError(
-            f"There is no revision {revision!r} in the repository of {root}; `git log --oneline` lists those there are."
-        ) from None
+    top, prefix, commit = find(root, revision)
     scratch = Path(tempfile.mkdtemp(prefix="kernelgen-compare-"))
     tree = scratch / "tree"
     try:

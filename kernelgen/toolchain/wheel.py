@@ -10,6 +10,7 @@ from pathlib import Path
 from kernelgen.errors import KernelgenError
 from kernelgen.toolchain import elf, fatbin, gpus, packages
 from kernelgen.toolchain.build_tools import ask
+from kernelgen.toolchain.environment import leaves_cuda_out
 from kernelgen.toolchain.finding import Finding, error, ok, warning
 
 TAG = "cp310-abi3"
@@ -28,7 +29,7 @@ def refuse_native(project: Path, python: Path, environment: Mapping[str, str]) -
     Raises:
         KernelgenError: the project pins "native", nothing else was chosen, and CUDA would be compiled.
     """
-    if environment.get("TORCH_CUDA_ARCH_LIST") or environment.get("USE_CUDA") == "0":
+    if environment.get("TORCH_CUDA_ARCH_LIST") or leaves_cuda_out(environment):
         return
     facts = ask(project, python, "facts")
     if (facts.get("pinned", {}).get("value") or "").strip().lower() != "native" or not facts["toolkit"]["value"]:

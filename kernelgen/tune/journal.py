@@ -9,6 +9,8 @@ from pathlib import Path
 from kernelgen.tune.errors import TuningError
 from kernelgen.tune.request import TuningRequest
 
+_JOURNAL, _LOCK = "trials.log", "tuning"
+
 
 def storage_of(request: TuningRequest, folder: Path) -> str:
     """The storage that was named, or the project's own journal: a new one, unless the tuning is to be resumed.
@@ -18,12 +20,18 @@ def storage_of(request: TuningRequest, folder: Path) -> str:
     """
     if request.storage:
         return request.storage
-    path = folder / "trials.log"
+    path = folder / _JOURNAL
     if request.resume and not path.is_file():
         raise TuningError(f"There is no tuning of {request.op} to resume in {path.parent}; leave out --resume.")
     if not request.resume and path.is_file():
         path.replace(path.with_suffix(".old.log"))
     return str(path)
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether this process, and none before it, has begun the journal in a folder, or goes on with it."""
+    lock, journal = folder / _LOCK, folder / _JOURNAL
+    return journal.is_file() and lock.is_file() and lock.read_text().strip() == str(os.getpid())
 
 
 @contextmanager
@@ -33,7 +41,7 @@ def only_tuning(request: TuningRequest, folder: Path) -> Iterator[None]:
     Raises:
         TuningError: another tuning of it is at work.
     """
-    path = folder / "tuning"
+    path = folder / _LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:

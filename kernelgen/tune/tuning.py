@@ -16,7 +16,7 @@ from kernelgen.tune.confirm import Confirmation, Confirmer
 from kernelgen.tune.device_limits import device_limits
 from kernelgen.tune.devices import measuring_slots
 from kernelgen.tune.errors import CompileError, TuningError
-from kernelgen.tune.journal import only_tuning, storage_of
+from kernelgen.tune.journal import is_begun, only_tuning, storage_of
 from kernelgen.tune.request import Reporter, TuningRequest
 from kernelgen.tune.search import Search
 from kernelgen.tune.space import key
@@ -59,6 +59,14 @@ def tune(request: TuningRequest, task: Task, reporter: Reporter) -> TuningResult
             _tune_shape_class(request, task, shape_class, storage, result, reporter)
         record.save(folder / "record.json", result.record)
     return result
+
+
+def what_is_kept(request: TuningRequest, task: Task) -> str:
+    """How to go on with a tuning of this process that was interrupted; empty if it had not begun."""
+    if request.storage:
+        return "the trials that were done are in the storage; the same command goes on with them"
+    is_kept = is_begun(compiler_for(request, task).folder)
+    return "the trials that were done are kept; go on with --resume" if is_kept else ""
 
 
 def compiler_for(request: TuningRequest, task: Task, shapes: str | None = None) -> CandidateCompiler:

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from . import machine
-from .architectures import choose_architectures
+from .architectures import choose_architectures, refuse_architecture_flags
 from .messages import BuildError, Note
 from .project import load
 from .toolkit import Toolkit, Torch, find_compiler, find_ninja, find_toolkit, find_torch
@@ -30,6 +30,7 @@ def facts() -> dict[str, dict[str, Any]]:
     answers["torch"] = {**torch, "value": torch["value"] and _torch(torch["value"])}
     answers["toolkit"] = {**toolkit, "value": toolkit["value"] and _toolkit(toolkit["value"])}
     answers["architectures"] = _ask(lambda note: choose_architectures(pins, toolkit["value"], note))
+    answers["nvcc_flags"] = _ask(lambda note: refuse_architecture_flags(pins))
     answers["pinned"] = _ask(lambda note: pins.cuda_architectures)
     answers["ninja"] = _ask(lambda note: find_ninja())
     answers["compiler"] = _ask(lambda note: find_compiler())

@@ -224,6 +224,28 @@ def test_a_reader_that_stops_reading_is_no_error(project, checkout):
     assert "BrokenPipe" not in result.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ("help", 1, "the output is incomplete"),
+        ("help --help", 1, "the output is incomplete"),
+        ("diff --json --project /", 1, "/ is not inside a kernelgen project"),
+        ("nonsense --json", 2, "There is no verb 'nonsense'"),
+    ],
+)
+def test_standard_output_that_takes_nothing_is_said_on_standard_error(tmp_path, arguments, code, sentence):
+    command = [sys.executable, "-m", "kernelgen", *arguments.split()]
+    # Python writes buffered output once more when it ends, and exits with 120 where it cannot.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment["PYTHONPATH"] = str(ROOT)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
+        without_either = subprocess.run(command, stdout=full, stderr=full, cwd=tmp_path, env=environment)
+    assert (done.returncode, without_either.returncode) == (code, code)
+    assert sentence in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(("term", "after"), (("xterm", "\r\033[K"), ("dumb", "\n"), (None, "\n")))
 def test_progress_is_erased_by_terminals_that_can(monkeypatch, capsys, term, after):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -3,12 +3,15 @@
 How fast anything is, is not asserted: only what is said of it, and how it ends.
 """
 
+import errno
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -82,6 +85,39 @@ def test_what_bench_measured_before_ctrl_c_is_kept(lab_project, run, tmp_path, m
     assert result.code == 130
     assert "what was measured is kept" in result.err
     assert [case["case"] for case in results.read(tmp_path / "part.json")["cases"]][:1] == ["small"]
+
+
+def test_results_that_cannot_be_saved_are_one_object_of_json(lab_project, run, monkeypatch):
+    from kernelgen.lab import bench
+
+    def save(out, project):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out))
+
+    measured = SimpleNamespace(results=results.new({"device": "cpu"}) | {"notes": []}, save=save)
+    monkeypatch.setattr(bench, "measure", lambda *arguments, **options: measured)
+    result = run("bench", "elementwise", "--out", "all.json", "--json")
+    assert result.code == 2
+    assert result.json["cases"] == []
+    assert "all.json cannot be written: No space left on device" in result.err
+
+
+# ---- Revisions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "code"),
+    [
+        *(("bench", "--trust", 2), ("fuzz", "--trust", 2), ("verdict", "--against", 2), ("profile", "--against", 2)),
+        *(("compare", "--against", 3), ("tune", "--trust", 3)),
+    ],
+)
+def test_a_revision_that_there_is_not_is_said_before_anything_is_built(lab_project, run, verb, option, code):
+    (lab_project / "src" / "lab_kernels" / "ops" / "elementwise" / "cpu.cpp").write_text("no C++")
+    result = run(verb, "elementwise", option, "nowhere")
+    assert (result.code, "There is no revision 'nowhere'" in result.err) == (code, True), result.err
+    shutil.rmtree(lab_project / ".git")
+    result = run(verb, "elementwise", option, "HEAD")
+    assert (result.code, "`git init` and commit first" in result.err) == (code, True), result.err
 
 
 # ---- compare --against ----------------------------------------------------------------------------------------

@@ -271,8 +271,18 @@ def test_the_command_and_a_revision_before(lab_project, run):
     assert again.json["before"]["case"] == "odd"
 
 
+def test_a_project_that_cannot_be_written_loses_no_profile(lab_project, run):
+    (lab_project / "build").mkdir(exist_ok=True)
+    (lab_project / "build" / "profiles").touch()
+    result = run("profile", "elementwise", "--case", "odd", "--json")
+    assert result.code == 0, result.err
+    assert result.json["case"] == "odd"
+    assert "the profile is shown and not kept" in result.err
+
+
 def test_the_command_refuses_in_a_sentence(lab_project, run, tmp_path):
     (tmp_path / "old.json").write_text(json.dumps({"kind": profiler.KIND, "version": 0}))
+    (tmp_path / "file").touch()
     for arguments, sentence in (
         (("elementwise", "--case", "huge"), "has no case 'huge'"),
         (("elementwise", "--device", "cuda"), "torch sees no GPU here"),
@@ -281,6 +291,7 @@ def test_the_command_refuses_in_a_sentence(lab_project, run, tmp_path):
         (("elementwise", "--limit", "0"), "0 is no number from"),
         (("elementwise", "--against", tmp_path / "old.json"), "version 0"),
         (("elementwise", "--against", "nowhere"), "no revision 'nowhere'"),
+        (("elementwise", "--out", tmp_path / "file"), "file cannot be written"),
     ):
         result = run("profile", *arguments)
         assert (result.code, sentence in result.err) == (2, True), result.err

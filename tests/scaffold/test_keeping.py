@@ -9,6 +9,7 @@ from tests.scaffold.processes import LIMIT_S, kernelgen
 from tests.scaffold.small_template import (
     MINE,
     OPS,
+    PACKAGE,
     edit,
     edited,
     lines,
@@ -59,6 +60,18 @@ def test_a_link_in_place_of_a_stamped_file_stays(project, source, run, tmp_path)
     assert run("update").code == 3
     assert path.is_symlink()
     assert (tmp_path / "elsewhere.h").read_text() == MINE
+
+
+def test_a_folder_that_became_a_link_is_updated_where_its_files_are(project, source, run):
+    (project / "src/my_kernels/include").rename(project / "headers")
+    (project / "src/my_kernels/include").symlink_to("../../headers")
+    edit(project / "headers/math.h")
+    commit_all(project)
+    newer(source, {f"{PACKAGE}/include/math.h": edited(lines("math"), 2, "newer")})
+    updated = run("update")
+    assert updated.code == 0, updated.err
+    assert (project / "src/my_kernels/include").is_symlink()
+    assert {MINE, "newer"} <= set((project / "headers/math.h").read_text().splitlines())
 
 
 @pytest.mark.parametrize("language", ("C", "en_US.ISO-8859-1"))

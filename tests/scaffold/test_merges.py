@@ -46,6 +46,17 @@ def test_both_versions_of_a_binary_file_lie_side_by_side(project, source, run):
     assert run("update", "--continue").code == 0
 
 
+def test_what_to_type_after_a_conflict_works_from_elsewhere(project, source, run, monkeypatch):
+    edit(project / OPS / "alpha/kernel.cu", 2)
+    commit_all(project)
+    newer(source)
+    monkeypatch.chdir(project.parent)
+    for arguments in ((), ("--continue",)):
+        conflict = run("update", "--project", project, *arguments)
+        assert conflict.code == 3
+        assert f"cd {project.name} && git add {OPS}/alpha/kernel.cu" in conflict.err
+
+
 def test_latin_1_and_crlf_merge_with_the_template_s_changes(project, source, run):
     kernel, setup = project / OPS / "alpha/kernel.cu", project / "setup.py"
     kernel.write_bytes(edited(kernel.read_text(), 20, "é mine").encode("latin-1"))

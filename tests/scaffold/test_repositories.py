@@ -28,6 +28,27 @@ def test_an_unknown_file_where_the_template_adds_one_is_refused_by_name(project,
     assert tree(project) == before
 
 
+def test_without_git_nothing_is_said_of_the_repository(project, run, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    refused = run("update")
+    assert refused.code == 1
+    assert refused.err.startswith("kernelgen: git is not on PATH; install it")
+
+
+def test_a_merge_under_way_is_ended_first(project, source, run):
+    git(project, "checkout", "-q", "-b", "side")
+    (project / "side.txt").write_text(MINE)
+    commit_all(project)
+    git(project, "checkout", "-q", "-")
+    git(project, "merge", "--quiet", "--no-ff", "--no-commit", "--strategy", "ours", "side")
+    newer(source)
+    before = tree(project)
+    refused = run("update")
+    assert refused.code == 1
+    assert "in the middle of a merge" in refused.err
+    assert tree(project) == before
+
+
 @pytest.mark.parametrize("flag", ("--skip-worktree", "--assume-unchanged"))
 def test_edits_that_git_is_told_not_to_see_are_refused_by_name(project, source, run, flag):
     git(project, "update-index", flag, f"{OPS}/alpha/kernel.cu", "setup.py")

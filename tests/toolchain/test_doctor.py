@@ -149,6 +149,23 @@ def test_a_compiler_without_headers(patient, examine, tmp_path, monkeypatch):
     assert code == 1
 
 
+@pytest.mark.parametrize(
+    ("variable", "flags", "check", "sentence", "code"),
+    [
+        ("CXXFLAGS", "-O2 -fno-such-flag", "compiler", "CXXFLAGS='-O2 -fno-such-flag' breaks every build", 1),
+        ("CXXFLAGS", '"-O2', "compiler", "it is no list of words", 1),
+        ("LDFLAGS", "-lno_such_library", "compiler", "cannot find -lno_such_library", 1),
+        ("NVCC_APPEND_FLAGS", "--no-such-flag", "nvcc flags", "nvcc stops at the flags in NVCC_APPEND_FLAGS", 3),
+        ("NVCC_PREPEND_FLAGS", "-arch=sm_90", "nvcc flags", "NVCC_PREPEND_FLAGS holds -arch=sm_90", 3),
+    ],
+)
+def test_flags_that_break_a_build(patient, examine, monkeypatch, variable, flags, check, sentence, code):
+    monkeypatch.setenv(variable, flags)
+    findings, answer = examine()
+    assert sentence in findings[check]["text"]
+    assert answer == code
+
+
 def test_no_toolkit(patient, examine, tmp_path, monkeypatch):
     without_cuda(patient)
     monkeypatch.setenv("PATH", str(script(tmp_path / "tools" / "g++", f'exec {shutil.which("g++")} "$@"').parent))

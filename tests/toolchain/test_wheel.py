@@ -155,6 +155,7 @@ def test_a_wheel_for_native_is_refused_unless_asked_for(tmp_path, monkeypatch):
         refuse_native(project, python, {})
     refuse_native(project, python, {"TORCH_CUDA_ARCH_LIST": "native"})
     refuse_native(project, python, {"USE_CUDA": "0"})
+    refuse_native(project, python, {"USE_CUDA": "Off"})
     pinned = stamp(tmp_path / "pinned", cuda_architectures="9.0a")
     refuse_native(pinned, python, {})
 

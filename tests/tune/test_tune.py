@@ -19,6 +19,7 @@ from kernelgen.lab import pair
 from kernelgen.lab.compare import Thresholds
 from kernelgen.lab.report import collect, page
 from kernelgen.tune import confirm, devices, display, text, tuning
+from kernelgen.tune.journal import is_begun, only_tuning, storage_of
 from kernelgen.tune.request import Reporter, TuningRequest
 from kernelgen.tune.search import SearchStats
 from tests.stamped.conftest import build, edit
@@ -320,6 +321,17 @@ def test_after_kill_9_resume_goes_on_where_it_was_and_the_default_stands_where_n
     assert result.code == 2
     assert "The default of elementwise stands; nothing was written." in result.out
     assert not (steady / OP / "tuned.json").exists()
+
+
+def test_a_tuning_that_had_not_begun_is_not_resumed(tmp_path):
+    request, journal = TuningRequest(tmp_path, "pkg", "op", tmp_path), tmp_path / "trials.log"
+    journal.touch()  # Of a former tuning.
+    assert not is_begun(tmp_path)
+    with only_tuning(request, tmp_path):
+        storage_of(request, tmp_path)
+        assert not is_begun(tmp_path)
+        journal.touch()
+        assert is_begun(tmp_path)
 
 
 def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(steady, tune):

@@ -21,6 +21,7 @@ class Ends:
 
     def __init__(self, root: Path, own: repository.Repository, both: Stamps) -> None:
         self.root, self.own = root, own
+        self._links = {path for path, (mode, _) in own.files.items() if mode == journal.LINK}
         present = {path: self._present(path) for path in [*both.old, *both.new]}
         present |= {path: entry for path, entry in own.files.items() if path not in present and path != ANSWERS_FILE}
         present = {path: entry for path, entry in present.items() if entry}
@@ -45,7 +46,12 @@ class Ends:
             self.ours[moves.get(path, path)] = entry
 
     def _present(self, path: str) -> Entry | Stored | None:
-        """What the project has at a path of a stamp: the file on the disk, or HEAD's if git was told to hide it."""
+        """What the project has at a path of a stamp: the file on the disk, or HEAD's if git was told to hide it.
+
+        What lies behind a link to a folder has its place elsewhere.
+        """
+        if self._links and not self._links.isdisjoint(map(str, PurePosixPath(path).parents)):
+            return None
         file = journal.look(self.root / path)
         if file is None and path in self.own.hidden:
             return self.own.files.get(path)

@@ -8,6 +8,15 @@ from pathlib import Path
 from kernelgen.errors import ConflictError, KernelgenError
 from kernelgen.scaffold import git
 
+# What git leaves in its folder while a command of its is not ended, and the command.
+_OPERATIONS = {
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+}
+
 
 @dataclass(frozen=True)
 class Repository:
@@ -34,10 +43,13 @@ def examine(root: Path) -> Repository:
     """The repository of a project without uncommitted changes.
 
     Raises:
-        KernelgenError: there is none, it has no commit, or uncommitted changes; or git refuses to work there.
+        KernelgenError: there is none, it has no commit, uncommitted changes, or a merge or the like under way; or git
+            refuses to work there.
     """
     try:
         top = Path(git.text(root, "rev-parse", "--show-toplevel"))
+    except git.NoGitError:
+        raise
     except git.GitError as error:
         if "not a git repository (or any" in str(error):
             raise KernelgenError(_needs_commit(root)) from error
@@ -45,6 +57,9 @@ def examine(root: Path) -> Repository:
     head = git.text_or("", root, "rev-parse", "--verify", "--quiet", "HEAD")
     if not head:
         raise KernelgenError(_needs_commit(root))
+    if operation := _unfinished(root):
+        cure = f"end it (git {operation} --continue, or --abort), then try again."
+        raise KernelgenError(f"git is in the middle of a {operation} in {root}; {cure}")
     if changes(root):
         raise KernelgenError(f"{root} has uncommitted changes; commit or stash them (git stash -u), then try again.")
     tree = _split(git.git(root, "ls-tree", "-r", "-z", "HEAD", "."))
@@ -110,6 +125,12 @@ def mark(root: Path, conflicts: Mapping[str, Mapping[int, tuple[str, bytes]]]) -
 def unmark(root: Path, paths: list[str]) -> None:
     """Take the marks of conflicts back: the index holds of these files what HEAD does."""
     git.git(root, "reset", "--quiet", "HEAD", "--", *(f":(literal){path}" for path in paths))
+
+
+def _unfinished(root: Path) -> str:
+    """The command of git's that has stopped half-way, as at conflicts; empty if none has."""
+    folder = Path(git.text(root, "rev-parse", "--absolute-git-dir"))
+    return next((operation for name, operation in _OPERATIONS.items() if (folder / name).exists()), "")
 
 
 def _split(output: bytes) -> list[bytes]:

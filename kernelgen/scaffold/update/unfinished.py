@@ -39,8 +39,8 @@ def finish(root: Path) -> list[str]:
     unresolved = sorted({*marked, *(set(repository.unmerged(root)) & set(facts["conflicts"]))})
     beside = [path for path in facts["beside"] if (root / path).exists()]
     if unresolved:
-        names = shlex.join(os.path.relpath(root / path) for path in unresolved)
-        raise ConflictError(f"Not resolved yet: {', '.join(unresolved)}. Then `git add {names}` (or `git rm`).")
+        step, names = from_here(root, unresolved)
+        raise ConflictError(f"Not resolved yet: {', '.join(unresolved)}. Then `{step}git add {names}` (or `git rm`).")
     if beside:
         raise ConflictError(f"Delete {', '.join(beside)}, once you have taken over what you want of it.")
     journal.forget_kept(root)
@@ -67,6 +67,14 @@ def abort(root: Path) -> list[str]:
     repository.unmark(root, facts["conflicts"])
     journal.forget_kept(root)  # Last: whoever is killed before can abort again.
     return facts["conflicts"]
+
+
+def from_here(root: Path, paths: list[str]) -> tuple[str, str]:
+    """Where to go first to type commands about a project, empty inside it; and files of it as they are typed there."""
+    here, root = Path.cwd().resolve(), root.resolve()
+    if here.is_relative_to(root):
+        return "", shlex.join(os.path.relpath(root / path, here) for path in paths)
+    return f"cd {shlex.quote(os.path.relpath(root, here))} && ", shlex.join(paths)
 
 
 def _facts(root: Path) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The C++ compiler: present, new enough, and able to read torch's headers."""
+"""The C++ compiler: present, new enough, able to read torch's headers, and content with the flags that are set."""
 
 import os
 import shlex
@@ -21,7 +21,10 @@ def check(facts: Facts) -> Iterator[Finding]:
             cure = "unset CXX, or set it to a compiler that is installed"
         yield error("compiler", facts["compiler"].error, cure, stops="cpu")
     elif facts["compiler"].value:
-        yield _version(facts) or _headers(facts)
+        reads = _version(facts) or _headers(facts)
+        yield reads
+        if reads.state == "ok":
+            yield from _flags(facts)
 
 
 def _version(facts: Facts) -> Finding | None:
@@ -38,8 +41,34 @@ def _headers(facts: Facts) -> Finding:
     name = "{} {} ({})".format(*trial.identify(command), command)
     if facts["torch"].value is None:
         return ok("compiler", name)
-    include = f"{facts['torch'].value['home']}/include"
-    if problem := trial.preprocess([*shlex.split(command), "-std=c++17", "-isystem", include, "-xc++"], _SOURCE):
+    if problem := _preprocess(facts, []):
         cure = f"{packages.command(facts.python)} --force-reinstall torch, or another compiler in CXX"
         return error("compiler", f"{name} cannot read torch's headers: {problem}", cure, stops="cpu")
     return ok("compiler", f"{name} reads torch's headers")
+
+
+def _preprocess(facts: Facts, flags: list[str]) -> str:
+    """The first error of preprocessing torch's headers with these flags, or ""; of an empty source without torch."""
+    command, torch = [*shlex.split(facts["compiler"].value), "-std=c++17"], facts["torch"].value
+    if torch is None:
+        return trial.preprocess([*command, *flags, "-xc++"], "")
+    return trial.preprocess([*command, "-isystem", f"{torch['home']}/include", *flags, "-xc++"], _SOURCE)
+
+
+def _flags(facts: Facts) -> Iterator[Finding]:
+    """The variables whose flags a build adds, where they break it."""
+    compiler = shlex.split(facts["compiler"].value)
+    for variable, problem_of in (
+        ("CXXFLAGS", lambda flags: _preprocess(facts, flags)),
+        ("LDFLAGS", lambda flags: trial.link(compiler, flags)),
+    ):
+        value = os.environ.get(variable, "")
+        try:
+            flags = shlex.split(value)
+        except ValueError as refusal:
+            problem = f"it is no list of words ({refusal})"
+        else:
+            problem = flags and problem_of(flags)
+        if problem:
+            text = f"{variable}={shlex.quote(value)} breaks every build: {problem}"
+            yield error("compiler", text, f"unset {variable}, or leave out what is wrong there", stops="cpu")

@@ -9,6 +9,7 @@ from pathlib import Path
 from kernelgen.toolchain import packages
 from kernelgen.toolchain.checks import trial
 from kernelgen.toolchain.checks.python import numbers
+from kernelgen.toolchain.environment import leaves_cuda_out
 from kernelgen.toolchain.facts import Facts
 from kernelgen.toolchain.finding import Finding, error, ok
 
@@ -21,6 +22,8 @@ PARTS = {
     "cicc": (("nvvm/bin",), "nvidia-nvvm"),
     "libcudart_static.a": (("lib64", "lib", "targets/*/lib"), "nvidia-cuda-runtime"),
 }
+# Variables that nvcc reads by itself.
+_FURTHER_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _SOURCE = "#include <cuda_fp16.h>\n__global__ void kernel(__half* x) {}\n"
 
 
@@ -28,7 +31,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     toolkit, torch = facts["toolkit"], facts["torch"].value
     if torch is None:
         return
-    if toolkit.value is None and _switched_off():
+    if toolkit.value is None and leaves_cuda_out(os.environ):
         yield error("nvcc", "USE_CUDA=0 leaves CUDA out.", "unset USE_CUDA", stops="cuda")
         return
     if toolkit.value is None:
@@ -41,10 +44,6 @@ def check(facts: Facts) -> Iterator[Finding]:
     problems = [*_parts(facts, home), *_host_compiler(facts, home)] or list(_reads_headers(facts, home))
     yield from problems or [ok("toolkit", "headers, tools, static runtime and host compiler fit")]
     yield _architectures(facts)
-
-
-def _switched_off() -> bool:
-    return os.environ.get("USE_CUDA", "").lower() in ("0", "off", "no", "false")
 
 
 def _short(text: str) -> str:
@@ -106,12 +105,20 @@ def _reads_headers(facts: Facts, home: Path) -> Iterator[Finding]:
     if facts["compiler"].value is None:
         return
     host = shlex.split(facts["compiler"].value)[-1]
-    if problem := trial.preprocess([str(home / "bin" / "nvcc"), f"-ccbin={host}", "-x", "cu"], _SOURCE):
+    command = [str(home / "bin" / "nvcc"), f"-ccbin={host}", "-x", "cu"]
+    problem = trial.preprocess(command, _SOURCE)
+    further = [variable for variable in _FURTHER_FLAGS if os.environ.get(variable)]
+    if problem and further and not trial.preprocess(["env", *(f"-u{name}" for name in further), *command], _SOURCE):
+        text = f"nvcc stops at the flags in {' or '.join(further)}: {problem}"
+        yield error("nvcc flags", text, f"unset {' '.join(further)}, or leave out what is wrong there", stops="cuda")
+    elif problem:
         cure = f"reinstall the toolkit in {home}, or point CUDA_HOME at another"
         yield error("toolkit", f"nvcc cannot read its headers: {problem}", cure, stops="cuda")
 
 
 def _architectures(facts: Facts) -> Finding:
+    if refusal := facts["nvcc_flags"].error:
+        return error("nvcc flags", refusal, "edit the flags that it names", stops="cuda")
     answer = facts["architectures"]
     if answer.error:
         cure = "unset TORCH_CUDA_ARCH_LIST" if os.environ.get("TORCH_CUDA_ARCH_LIST") else "edit it in setup.py"

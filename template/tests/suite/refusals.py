@@ -68,16 +68,20 @@ class RefusalTests(OpUnderTest):
                 floating = [result for result in tensors(self.op(*changed)) if result.is_floating_point()]
                 assert any(bool(result.isnan().all()) for result in floating), "a wrong result, and no word of it"
 
-    def test_refuses_sparse_tensors(self, device: str) -> None:
+    def test_refuses_sparse_and_nested_tensors(self, device: str) -> None:
         def sparse(tensor: Tensor) -> Tensor:
             like = {"dtype": tensor.dtype, "device": tensor.device}
             return torch.sparse_coo_tensor(size=tensor.shape, check_invariants=False, **like)
 
-        for _, args in self.foreign(device, sparse):
-            # PyTorch refuses by the operator's name.
-            names = "|".join(map(re.escape, {self.name, *sys.modules[self.function.__module__].SCHEMAS}))
-            with refusal(rf"\b({names})\b.*Sparse"):
-                self.op(*args)
+        def nested(tensor: Tensor) -> Tensor:
+            return torch.nested.nested_tensor([torch.atleast_1d(tensor)] * 2, layout=torch.jagged)
+
+        # PyTorch refuses by the operator's name.
+        names = "|".join(map(re.escape, {self.name, *sys.modules[self.function.__module__].SCHEMAS}))
+        for change, word in ((sparse, "Sparse"), (nested, "nested")):
+            for _, args in self.foreign(device, change):
+                with refusal(rf"\b({names})\b.*{word}"):
+                    self.op(*args)
 
 
 def refusal_of_gpu(suite: object, error: BaseException) -> str | None:
