@@ -54,7 +54,7 @@ FAULTS = [
     ("linear_fp8", "promotion.cuh", "sums.acc[product][i] += half.products", "sums.acc[product][i] = half.products"),
     ("linear_fp8", "promotion.cuh", "current.factors = reader.next(step + 2 == last)", ""),
     ("linear_fp8", "factors.cuh", "block += is_last ? 0 : block_step;", ""),
-    ("linear_fp8", "factors.cuh", "first_row() + i % 2 * 8", "first_row()"),
+    ("linear_fp8", "factors.cuh", "first_row() + i / 2 * 64 + i % 2 * 8", "first_row() + i / 2 * 64"),
     (
         "linear_fp8",
         "output.cuh",
