@@ -1,6 +1,5 @@
 """Functions, or their gradients, in operators that kernels are written in, where PyTorch's are made of others."""
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,18 +7,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from kernelgen.worker.trace.replaced import Replaced
+
 
 def differentiable_by_rows() -> TorchFunctionMode:
     """While it is entered, such functions have the gradients of this file."""
-    return _Calls()
-
-
-class _Calls(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        function = _FUNCTIONS.get(func, func)
-        return function(*args, **kwargs or {})
+    return Replaced(_FUNCTIONS)
 
 
 def _product(

@@ -3,7 +3,7 @@ and means of windows."""
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,18 +11,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from kernelgen.worker.trace.replaced import Replaced
+
 
 def in_slices() -> TorchFunctionMode:
     """While it is entered, such functions are slices and what joins them."""
-    return _Calls()
-
-
-class _Calls(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        function = _FUNCTIONS.get(func, func)
-        return function(*args, **kwargs or {})
+    return Replaced(_FUNCTIONS)
 
 
 def _pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:

@@ -197,17 +197,16 @@ __device__ __forceinline__ int own_group(const RowPart<N, kAccesses, kFull>& par
   return has_row && (kFull || group * kGroupLength < n) ? static_cast<int>(group) : -1;
 }
 
-// What all values of a row, or of a warp's groups of it, are yet to be multiplied with, as large as they are: where
-// the largest value is far from the ends of float32's range, and finite with the factor, so are those that matter
-// beside it.
-__device__ __forceinline__ bool may_multiply_late(uint32_t largest, float factor) {
-  constexpr uint32_t kLeast = (127 - 100) << 23, kMost = (127 + 100) << 23;  // The bits of 2⁻¹⁰⁰ and 2¹⁰⁰.
-  return largest >= kLeast && largest <= kMost && magnitude(__uint_as_float(largest) * factor) < kFloatInfinity;
-}
-
-// The larger of two magnitudes is so with the factor as well.
+// A magnitude times the factor that its row's values have in common.
 __device__ __forceinline__ uint32_t multiplied(uint32_t largest, float factor) {
   return magnitude(__uint_as_float(largest) * factor);
+}
+
+// Whether a factor may be multiplied with the scale's inverse in place of each value: where the largest value is far
+// from the ends of float32's range, and finite with the factor, so are all that are not negligible beside it.
+__device__ __forceinline__ bool may_multiply_late(uint32_t largest, float factor) {
+  constexpr uint32_t kLeast = (127 - 100) << 23, kMost = (127 + 100) << 23;  // The bits of 2⁻¹⁰⁰ and 2¹⁰⁰.
+  return largest >= kLeast && largest <= kMost && multiplied(largest, factor) < kFloatInfinity;
 }
 
 // The largest of each thread's group, see `share_in_groups`, and whether all of the warp's are finite.
